@@ -1,0 +1,130 @@
+"""Hints: "look now" from a commit that gives somebody work. The only door to Redis.
+
+A hint carries a topic and nothing else, is sent when the transaction lands, and may be lost:
+the next tick or the end of a held sync does the same work later. Nothing is decided by a hint.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+
+import redis
+import redis.asyncio
+from celery import current_app
+from django.conf import settings
+from django.core.cache import cache
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "headrace.hints"
+# One pending run serves every hint that comes before it begins; see `begin_task`.
+PENDING_SECONDS = 2
+
+
+def instance_topic(instance_id: object) -> str:
+    return f"instance:{instance_id}"
+
+
+def node_topic(node_id: int) -> str:
+    return f"node:{node_id}"
+
+
+def send(*topics: str) -> None:
+    """Wake whoever waits for `topics`, once this transaction has landed."""
+    transaction.on_commit(lambda: _publish(topics))
+
+
+def send_task(name: str) -> None:
+    """Run the tick `name` at once when this transaction has landed, unless a run is pending."""
+    transaction.on_commit(lambda: _send_task(name))
+
+
+def begin_task(name: str) -> None:
+    """Called first by a hinted tick: what lands from here on needs another run."""
+    with contextlib.suppress(redis.RedisError):
+        cache.delete(_pending(name))
+
+
+def _pending(name: str) -> str:
+    return f"hint:{name}"
+
+
+def _publish(topics: Iterable[str]) -> None:
+    try:
+        connection = _client()
+        for topic in topics:
+            connection.publish(CHANNEL, topic)
+    except redis.RedisError as error:
+        logger.warning("hint lost", extra={"topics": list(topics), "error": str(error)})
+
+
+def _send_task(name: str) -> None:
+    try:
+        if cache.add(_pending(name), 1, timeout=PENDING_SECONDS):
+            current_app.send_task(name, expires=PENDING_SECONDS, retry=False)
+    except (redis.RedisError, OperationalError) as error:
+        logger.warning("hint lost", extra={"task": name, "error": str(error)})
+
+
+_clients: dict[str, redis.Redis] = {}
+
+
+def _client() -> redis.Redis:
+    url = settings.REDIS_URL
+    if url not in _clients:
+        _clients[url] = redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
+    return _clients[url]
+
+
+class Listener:
+    """Hands the hints of one subscription to every waiter of this process.
+
+    It connects when first needed and again when the connection breaks; a waiter that hears
+    nothing meanwhile wakes at its own time limit.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._reader: asyncio.Task[None] | None = None
+        self._subscribed = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, topics: Iterable[str]) -> AsyncIterator[asyncio.Event]:
+        """An event that is set by the first hint for any of `topics`, from entry on."""
+        if self._reader is None or self._reader.done():
+            self._subscribed = asyncio.Event()
+            self._reader = asyncio.create_task(self._read())
+        event = asyncio.Event()
+        topics = tuple(topics)
+        for topic in topics:
+            self._waiting[topic].add(event)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._subscribed.wait(), timeout=1)
+            yield event
+        finally:
+            for topic in topics:
+                self._waiting[topic].discard(event)
+                if not self._waiting[topic]:
+                    del self._waiting[topic]
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                await self._read_until_broken()
+            except redis.RedisError as error:
+                logger.warning("hints interrupted", extra={"error": str(error)})
+                await asyncio.sleep(0.5)
+
+    async def _read_until_broken(self) -> None:
+        client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=None)
+        async with client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+            await pubsub.subscribe(CHANNEL)
+            self._subscribed.set()
+            async for message in pubsub.listen():
+                for event in self._waiting.get(message["data"].decode(), ()):
+                    event.set()

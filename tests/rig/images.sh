@@ -33,7 +33,7 @@ fill_busybox() {
     printf '%s\n' 'root:x:0:' 'customer:x:1000:' >"$root/etc/group"
 }
 
-# Debian with an SSH server, from the archive that this machine's apt uses. About two minutes.
+# Debian with an SSH server, from the archive that this machine's apt uses. About a minute.
 fill_ssh() {
     local root=$1 archive suite
     archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)

@@ -176,6 +176,7 @@ IDEMPOTENCY_KEY_LIFETIME = timedelta(hours=24)
 TRIAL_CREDIT_MICROS = env.int("TRIAL_CREDIT_MICROS", default=10_000_000)
 DEFAULT_GPU_QUOTA = env.int("DEFAULT_GPU_QUOTA", default=8)
 LAUNCH_RUNWAY = timedelta(hours=1)  # what an account must be able to pay to launch
+CONFIRMATION_TOLERANCE = timedelta(seconds=120)  # a shown cost runs on so long unconfirmed
 
 # The timetable: every periodic job of the system, in one place. A tick that waited longer than
 # its period is stale: the next one does its work.

@@ -1,0 +1,234 @@
+"""Meters: they open when use begins, follow lower prices, and close when use or money ends."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, Max, OuterRef
+from django.db.models.functions import Least
+
+from billing import funds, prices
+from billing.models import Hold, Price, UsageInterval
+from billing.rating.intervals import seconds_between, whole_seconds
+from billing.settlement import settle
+
+
+@dataclass(frozen=True, slots=True)
+class CostInterval:
+    """One stretch of use at one price; `ended_at` is None while it goes on."""
+
+    started_at: datetime
+    ended_at: datetime | None
+    sku: str
+    micros_per_hour: int
+    seconds: int
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a reference cost so far, and what an hour adds to it: nought while nothing adds."""
+
+    total_micros: int
+    micros_per_hour: int
+    intervals: list[CostInterval]
+
+
+class NoOpenHold(LookupError):
+    """Nothing was set aside for the reference, so its meter cannot open."""
+
+
+@transaction.atomic
+def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
+    """Start the meter of `reference` at the price its hold pinned, or a lower one of today.
+
+    The hold is released in the same transaction. Returns the open interval where there is one
+    already. Raises NoOpenHold.
+    """
+    hold = Hold.objects.select_related("price").filter(reference=reference, released_at=None)
+    held = hold.first()
+    if held is not None:
+        funds.lock(held.account_id)
+        if not hold.filter(pk=held.pk).update(released_at=now):
+            held = None
+    if held is None:
+        running = _open_interval(reference)
+        if running is None:
+            raise NoOpenHold(f"nothing is held for {reference}")
+        return running
+    ended_at = UsageInterval.objects.filter(reference=reference).aggregate(at=Max("ended_at"))["at"]
+    # A restart within the second of the stop does not pay that second twice.
+    started_at = max(whole_seconds(now), ended_at or whole_seconds(now))
+    current = prices.price_at(held.price.sku, started_at)
+    price = min(held.price, current, key=lambda price: price.micros_per_hour)
+    return _start(
+        account_id=held.account_id,
+        reference=reference,
+        price=price,
+        started_at=started_at,
+        confirmed_at=started_at,
+    )
+
+
+@transaction.atomic
+def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | None:
+    """Stop the meter of `reference`, and charge what is left to charge.
+
+    It ends at `ended_at`, at the second its account's money ended, or at its own start,
+    whichever of the first two is earlier and the third allows; what was charged beyond that
+    is given back. Returns None where no meter runs.
+    """
+    running = _open_interval(reference)
+    if running is None:
+        return None
+    funds.lock(running.account_id)
+    interval = _open_interval(reference)
+    if interval is None:
+        return None
+    interval, payable = follow_prices(interval, moment=ended_at)
+    end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
+    settle(interval, until=end, at=ended_at, closing=True)
+    funds.reckon(interval.account_id)
+    return interval
+
+
+def confirm(*, references: Collection[UUID], now: datetime) -> int:
+    """Note that use was seen to go on at `now`: only then is it charged. Never moves backwards.
+
+    One statement; rows are locked in order, so that two nodes' reports do not block each other.
+    Returns how many meters it moved.
+    """
+    moment = whole_seconds(now)
+    seen = UsageInterval.objects.filter(
+        reference__in=references, ended_at=None, confirmed_at__lt=moment
+    )
+    ordered = seen.order_by("pk").select_for_update(no_key=True)
+    return UsageInterval.objects.filter(pk__in=ordered.values("pk")).update(confirmed_at=moment)
+
+
+def last_confirmed_at(*, reference: UUID) -> datetime | None:
+    """When the use of `reference` was last seen to go on; None where no meter runs."""
+    running = _open_interval(reference)
+    return running.confirmed_at if running else None
+
+
+def apply_price_decreases(*, now: datetime) -> int:
+    """Let lower prices reach what runs, from the second they came into force on.
+
+    Increases do not: what runs keeps its price. Returns how many meters changed their price.
+    Each is its own short transaction.
+    """
+    lower = Price.objects.filter(
+        sku=OuterRef("sku"),
+        micros_per_hour__lt=OuterRef("micros_per_hour"),
+        book__effective_from__gt=OuterRef("started_at"),
+        book__effective_from__lte=Least(now, OuterRef("confirmed_at")),
+    )
+    due = UsageInterval.objects.filter(Exists(lower), ended_at=None).order_by("pk")
+    changed = 0
+    for interval_id, account_id in due.values_list("pk", "account"):
+        with transaction.atomic():
+            funds.lock(account_id)
+            interval = UsageInterval.objects.filter(pk=interval_id, ended_at=None).first()
+            if interval is not None:
+                moment = min(now, interval.confirmed_at)
+                changed += follow_prices(interval, moment=moment)[0].pk != interval_id
+    return changed
+
+
+def cost_of(*, reference: UUID, now: datetime) -> Cost:
+    """All intervals of a reference, the earliest first, priced to the second; one query.
+
+    An open one counts until `now`, but no further than its confirmation tolerates or its
+    account's money lasts; where that holds it back, its rate counts as nought.
+    """
+    intervals = UsageInterval.objects.filter(reference=reference).select_related("account")
+    shown, rate = [], 0
+    for interval in intervals.order_by("started_at", "pk"):
+        until = _shown_until(interval, now)
+        shown.append(
+            CostInterval(
+                started_at=interval.started_at,
+                ended_at=interval.ended_at,
+                sku=interval.sku,
+                micros_per_hour=interval.micros_per_hour,
+                seconds=seconds_between(interval.started_at, until),
+                micros=interval.cost_micros(until),
+            )
+        )
+        if interval.ended_at is None and until >= whole_seconds(now):
+            rate = interval.micros_per_hour
+    return Cost(sum(one.micros for one in shown), rate, shown)
+
+
+def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
+    """The total of `cost_of` for each reference, nought where nothing was used; one query."""
+    totals = dict.fromkeys(references, 0)
+    intervals = UsageInterval.objects.filter(reference__in=totals).select_related("account")
+    for interval in intervals:
+        totals[interval.reference] += interval.cost_micros(_shown_until(interval, now))
+    return totals
+
+
+def _shown_until(interval: UsageInterval, now: datetime) -> datetime:
+    return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
+
+
+def follow_prices(interval: UsageInterval, *, moment: datetime) -> tuple[UsageInterval, datetime]:
+    """Split an open interval of a locked account at each lower price in force by `moment`.
+
+    Returns the interval that is open then, and up to when it is payable. Where the time before
+    a lower price is charged already, that price counts from there on.
+    """
+    while True:
+        payable = interval.payable_until(moment, funds.exhaust_at(interval.account_id))
+        lower = _lower_prices(interval, until=payable)
+        if not lower:
+            return interval, payable
+        at = max(lower[0].book.effective_from, interval.charged_until)
+        price = min(_lower_prices(interval, until=at), key=lambda price: price.micros_per_hour)
+        settle(interval, until=at, at=at, closing=True)
+        interval = _start(
+            account_id=interval.account_id,
+            reference=interval.reference,
+            price=price,
+            started_at=at,
+            confirmed_at=interval.confirmed_at,
+        )
+
+
+def _lower_prices(interval: UsageInterval, *, until: datetime) -> list[Price]:
+    return prices.lower_prices(
+        sku=interval.sku,
+        below=interval.micros_per_hour,
+        after=interval.started_at,
+        until=until,
+    )
+
+
+def _open_interval(reference: UUID) -> UsageInterval | None:
+    return UsageInterval.objects.filter(reference=reference, ended_at=None).first()
+
+
+def _start(
+    *,
+    account_id: int,
+    reference: UUID,
+    price: Price,
+    started_at: datetime,
+    confirmed_at: datetime,
+) -> UsageInterval:
+    interval = UsageInterval.objects.create(
+        account_id=account_id,
+        reference=reference,
+        price=price,
+        sku=price.sku,
+        micros_per_hour=price.micros_per_hour,
+        started_at=started_at,
+        confirmed_at=max(started_at, confirmed_at),
+        charged_until=started_at,
+    )
+    funds.reckon(account_id)
+    return interval

@@ -1,0 +1,89 @@
+"""Price books: published ahead, complete, never changed."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from billing.models import Price, PriceBook
+from billing.rating.intervals import whole_seconds
+from billing.rating.money import check_rate
+
+
+class UnknownPrice(LookupError):
+    """The price book of that moment does not name the sku."""
+
+
+class PriceBookRefused(ValueError):
+    """A price book that would start in the past, before another one, or that prices nothing."""
+
+
+@transaction.atomic
+def publish(
+    *, prices: Mapping[str, int], effective_from: datetime, note: str, now: datetime
+) -> PriceBook:
+    """Publish the next price book: micro-dollars for an hour of each sku, from a moment on.
+
+    A sku that `prices` does not name keeps its price, so each book is complete. What runs keeps
+    the price it was launched at; a lower one reaches it at `effective_from`, a whole second.
+
+    Raises PriceBookRefused; TypeError or ValueError for what is no price. Nothing is written then.
+    """
+    if not prices:
+        raise PriceBookRefused("A price book names at least one price.")
+    effective_from, now = whole_seconds(effective_from), whole_seconds(now)
+    if effective_from < now:
+        raise PriceBookRefused("A price book starts now or later.")
+    rates = {sku: check_rate(rate) for sku, rate in prices.items()}
+    with connection.cursor() as cursor:
+        # Versions are consecutive, so two publishers take turns; readers are not held up.
+        cursor.execute("LOCK TABLE billing_pricebook IN SHARE ROW EXCLUSIVE MODE")
+    last = PriceBook.objects.order_by("-version").first()
+    if last is not None:
+        if effective_from < last.effective_from:
+            raise PriceBookRefused(f"Price book {last.version} starts later than that.")
+        rates = dict(last.prices.values_list("sku", "micros_per_hour")) | rates
+    book = PriceBook.objects.create(
+        version=last.version + 1 if last else 1,
+        effective_from=effective_from,
+        published_at=now,
+        note=note,
+    )
+    Price.objects.bulk_create(
+        Price(book=book, sku=sku, micros_per_hour=rate) for sku, rate in sorted(rates.items())
+    )
+    return book
+
+
+def price_at(sku: str, moment: datetime) -> Price:
+    """The price of a sku at a moment. Raises UnknownPrice."""
+    price = _in_force(moment).filter(sku=sku).order_by("-book__version").first()
+    if price is None:
+        raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
+    return price
+
+
+def current_rates(moment: datetime) -> dict[str, int]:
+    """Every sku's micros per hour at a moment; one query. Empty before the first price book."""
+    rates = _in_force(moment).order_by("sku", "-book__version").distinct("sku")
+    return dict(rates.values_list("sku", "micros_per_hour"))
+
+
+def lower_prices(*, sku: str, below: int, after: datetime, until: datetime) -> list[Price]:
+    """Prices of a sku below `below` that came into force in (after, until], the earliest first."""
+    replaced = PriceBook.objects.filter(
+        effective_from=OuterRef("book__effective_from"), version__gt=OuterRef("book__version")
+    )
+    return list(
+        _in_force(until)
+        .filter(
+            ~Exists(replaced), sku=sku, micros_per_hour__lt=below, book__effective_from__gt=after
+        )
+        .select_related("book")
+        .order_by("book__version")
+    )
+
+
+def _in_force(moment: datetime) -> QuerySet[Price]:
+    return Price.objects.filter(book__effective_from__lte=moment)

@@ -15,19 +15,25 @@ from billing.rating import charge
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An account at a moment. Available = settled - accrued - held, less its floor.
+    """An account at a moment, in micros. Available = settled - accrued - held, less its floor.
 
     `settled` is in the ledger; `accrued` is used, but not charged yet; `held` is set aside for
     what is to start. `burn_micros_per_hour` is what all open intervals cost in an hour, and
     `exhaust_at` is when they will have used it up; None: never.
     """
 
+    currency: str
     settled_micros: int
     accrued_micros: int
     held_micros: int
     available_micros: int
     burn_micros_per_hour: int
     exhaust_at: datetime | None
+
+    @property
+    def live_micros(self) -> int:
+        """What is left after all use so far, held money included."""
+        return self.settled_micros - self.accrued_micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class _Account:
             for interval, moment in zip(self.intervals, moments, strict=True)
         )
         return Balance(
+            currency=account.currency,
             settled_micros=account.balance_micros,
             accrued_micros=accrued,
             held_micros=self.held_micros,
@@ -115,8 +122,7 @@ def balance(account_id: int, now: datetime) -> Balance:
 
 def live_balance_micros(account_id: int, now: datetime) -> int:
     """Settled less accrued, to the second."""
-    shown = balance(account_id, now)
-    return shown.settled_micros - shown.accrued_micros
+    return balance(account_id, now).live_micros
 
 
 def admissible(account_id: int, now: datetime) -> Balance:

@@ -83,10 +83,10 @@ def balance_micros(account_id: int) -> int:
     account = Account.objects.get(pk=account_id)
     if account.floor_micros is not None:
         return account.balance_micros
-    return summed_micros(account_id)
+    return sum_of_entries(account_id)
 
 
-def summed_micros(account_id: int, *, before: datetime | None = None) -> int:
+def sum_of_entries(account_id: int, *, before: datetime | None = None) -> int:
     """The same from the entries alone; with `before`, of those that belong to earlier times."""
     entries = LedgerEntry.objects.all()
     if before is not None:

@@ -16,8 +16,8 @@ from billing.settlement import settle
 
 
 @dataclass(frozen=True, slots=True)
-class CostInterval:
-    """One stretch of use at one price; `ended_at` is None while it goes on."""
+class CostLine:
+    """One interval as a customer sees it; `ended_at` is None while it is open."""
 
     started_at: datetime
     ended_at: datetime | None
@@ -29,14 +29,24 @@ class CostInterval:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a reference cost so far, and what an hour adds to it: nought while nothing adds."""
+    """All that a reference has cost, to the second.
 
-    total_micros: int
-    micros_per_hour: int
-    intervals: list[CostInterval]
+    `burn_micros_per_hour` is what an hour adds now: nought while nothing does.
+    """
+
+    lines: tuple[CostLine, ...]
+    burn_micros_per_hour: int
+
+    @property
+    def total_micros(self) -> int:
+        return sum(line.micros for line in self.lines)
+
+    @property
+    def seconds(self) -> int:
+        return sum(line.seconds for line in self.lines)
 
 
-class NoOpenHold(LookupError):
+class NothingHeld(LookupError):
     """Nothing was set aside for the reference, so its meter cannot open."""
 
 
@@ -45,7 +55,7 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     """Start the meter of `reference` at the price its hold pinned, or a lower one of today.
 
     The hold is released in the same transaction. Returns the open interval where there is one
-    already. Raises NoOpenHold.
+    already. Raises NothingHeld.
     """
     hold = Hold.objects.select_related("price").filter(reference=reference, released_at=None)
     held = hold.first()
@@ -56,7 +66,7 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     if held is None:
         running = _open_interval(reference)
         if running is None:
-            raise NoOpenHold(f"nothing is held for {reference}")
+            raise NothingHeld(f"nothing is held for {reference}")
         return running
     ended_at = UsageInterval.objects.filter(reference=reference).aggregate(at=Max("ended_at"))["at"]
     # A restart within the second of the stop does not pay that second twice.
@@ -94,6 +104,7 @@ def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | No
     return interval
 
 
+@transaction.atomic
 def confirm(*, references: Collection[UUID], now: datetime) -> int:
     """Note that use was seen to go on at `now`: only then is it charged. Never moves backwards.
 
@@ -145,11 +156,11 @@ def cost_of(*, reference: UUID, now: datetime) -> Cost:
     account's money lasts; where that holds it back, its rate counts as nought.
     """
     intervals = UsageInterval.objects.filter(reference=reference).select_related("account")
-    shown, rate = [], 0
+    lines, burn = [], 0
     for interval in intervals.order_by("started_at", "pk"):
         until = _shown_until(interval, now)
-        shown.append(
-            CostInterval(
+        lines.append(
+            CostLine(
                 started_at=interval.started_at,
                 ended_at=interval.ended_at,
                 sku=interval.sku,
@@ -159,8 +170,8 @@ def cost_of(*, reference: UUID, now: datetime) -> Cost:
             )
         )
         if interval.ended_at is None and until >= whole_seconds(now):
-            rate = interval.micros_per_hour
-    return Cost(sum(one.micros for one in shown), rate, shown)
+            burn = interval.micros_per_hour
+    return Cost(tuple(lines), burn)
 
 
 def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:

@@ -15,8 +15,8 @@ class UnknownPrice(LookupError):
     """The price book of that moment does not name the sku."""
 
 
-class PriceBookRefused(ValueError):
-    """A price book that would start in the past, before another one, or that prices nothing."""
+class BadPriceBook(ValueError):
+    """A price book that cannot be published; the sentence says why."""
 
 
 @transaction.atomic
@@ -28,21 +28,22 @@ def publish(
     A sku that `prices` does not name keeps its price, so each book is complete. What runs keeps
     the price it was launched at; a lower one reaches it at `effective_from`, a whole second.
 
-    Raises PriceBookRefused; TypeError or ValueError for what is no price. Nothing is written then.
+    Raises BadPriceBook for a start in the past or before the last book's, and for what is no
+    price; nothing is written then.
     """
     if not prices:
-        raise PriceBookRefused("A price book names at least one price.")
+        raise BadPriceBook("A price book names at least one price.")
     effective_from, now = whole_seconds(effective_from), whole_seconds(now)
     if effective_from < now:
-        raise PriceBookRefused("A price book starts now or later.")
-    rates = {sku: check_rate(rate) for sku, rate in prices.items()}
+        raise BadPriceBook("A price book starts now or later.")
+    rates = {sku: _checked(sku, rate) for sku, rate in prices.items()}
     with connection.cursor() as cursor:
         # Versions are consecutive, so two publishers take turns; readers are not held up.
         cursor.execute("LOCK TABLE billing_pricebook IN SHARE ROW EXCLUSIVE MODE")
     last = PriceBook.objects.order_by("-version").first()
     if last is not None:
         if effective_from < last.effective_from:
-            raise PriceBookRefused(f"Price book {last.version} starts later than that.")
+            raise BadPriceBook(f"Price book {last.version} starts later than that.")
         rates = dict(last.prices.values_list("sku", "micros_per_hour")) | rates
     book = PriceBook.objects.create(
         version=last.version + 1 if last else 1,
@@ -83,6 +84,13 @@ def lower_prices(*, sku: str, below: int, after: datetime, until: datetime) -> l
         .select_related("book")
         .order_by("book__version")
     )
+
+
+def _checked(sku: str, rate: object) -> int:
+    try:
+        return check_rate(rate)
+    except (TypeError, ValueError) as error:
+        raise BadPriceBook(f"{sku}: {error}.") from error
 
 
 def _in_force(moment: datetime) -> QuerySet[Price]:

@@ -59,8 +59,8 @@ def issue(*, account_id: int, month: date, now: datetime) -> MonthlyStatement:
     row = Statement.objects.create(
         account_id=account_id,
         month=month,
-        opening_micros=ledger.summed_micros(account_id, before=start),
-        closing_micros=ledger.summed_micros(account_id, before=end),
+        opening_micros=ledger.sum_of_entries(account_id, before=start),
+        closing_micros=ledger.sum_of_entries(account_id, before=end),
         line_count=len(found),
         issued_at=now,
     )
@@ -104,7 +104,7 @@ def preview(*, account_id: int, month: date, now: datetime) -> MonthlyStatement:
         max(0, interval.cost_micros(min(start, shown_until(interval))) - interval.charged_micros)
         for interval in _within(account_id, bounds).filter(charged_until__lt=start)
     )
-    opening = ledger.summed_micros(account_id, before=start) - earlier
+    opening = ledger.sum_of_entries(account_id, before=start) - earlier
     found = tuple(_lines(account_id, bounds, shown_until))
     return MonthlyStatement(
         account_id=account_id,

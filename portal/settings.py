@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.accounts.middleware.MemberMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -175,8 +176,9 @@ JOIN_TOKEN_LIFETIME = timedelta(minutes=15)
 IDEMPOTENCY_KEY_LIFETIME = timedelta(hours=24)
 TRIAL_CREDIT_MICROS = env.int("TRIAL_CREDIT_MICROS", default=10_000_000)
 DEFAULT_GPU_QUOTA = env.int("DEFAULT_GPU_QUOTA", default=8)
+# Without a sign of life for longer, a live cost stands still until the next one.
+CONFIRMATION_TOLERANCE = timedelta(seconds=120)
 LAUNCH_RUNWAY = timedelta(hours=1)  # what an account must be able to pay to launch
-CONFIRMATION_TOLERANCE = timedelta(seconds=120)  # a shown cost runs on so long unconfirmed
 
 # The timetable: every periodic job of the system, in one place. A tick that waited longer than
 # its period is stale: the next one does its work.
@@ -187,6 +189,7 @@ CELERY_BEAT_SCHEDULE = {
         "scheduler.expire_leases": 10,
         "billing.charge_usage": 60,
         "portal.stop_unfunded": 5,
+        "portal.forget_replies": 3_600,
         "billing.issue_statements": 86_400,
         "billing.audit_ledger": 3_600,
     }.items()

@@ -56,10 +56,14 @@ class JoinToken(models.Model):
 
 
 class GpuQuerySet(models.QuerySet["Gpu"]):
+    def usable(self) -> Self:
+        """Healthy and present, held or not."""
+        return self.filter(healthy=True, present=True)
+
     def free(self) -> Self:
-        """Healthy, present, and held by nobody; its node may still take no work."""
+        """Usable and held by nobody; its node may still take no work."""
         held = Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None)
-        return self.filter(~Exists(held), healthy=True, present=True)
+        return self.usable().filter(~Exists(held))
 
 
 class Gpu(models.Model):

@@ -1,7 +1,4 @@
-"""Calls that race each other, each with its own connection to the database.
-
-Tests that use it commit: mark them `django_db(transaction=True)`.
-"""
+"""Many threads at one thing, each with its own connection to the database."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +8,12 @@ from django.db import connection
 
 
 def at_once[T](call: Callable[[], T], times: int = 8) -> list[T]:
-    """What `times` calls return that begin together, each in a thread of its own."""
-    start = Barrier(times)
+    """What `call` returned in each of `times` threads that began together."""
+    barrier = Barrier(times)
 
     def in_own_connection() -> T:
         try:
-            connection.ensure_connection()
-            start.wait(timeout=30)
+            barrier.wait(timeout=10)
             return call()
         finally:
             connection.close()

@@ -50,7 +50,7 @@ def idempotent[V: APIView, **P](
                 return _replay(reply, _digest(request), now=now)
             try:
                 response = method(view, request, *args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - a refusal is an answer to keep
+            except Exception as error:
                 response = view.handle_exception(error)
             _settle(reply, response, never_stored)
             return response
@@ -77,7 +77,7 @@ def key_of(request: Request) -> str | None:
 def _claim(request: Request, key: str, *, now: datetime) -> tuple[bool, IdempotentReply]:
     """Whether this request is the one to do the work, and the row of its key."""
     reply, claimed = IdempotentReply.objects.get_or_create(
-        user_id=request.user.pk,
+        user=acting_member(request).user,
         key=key,
         defaults={"request_digest": _digest(request), "created_at": now},
     )

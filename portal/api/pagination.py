@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import DataError, models
+from django.db import DataError
 from rest_framework.exceptions import ParseError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
@@ -25,7 +25,7 @@ class Pages(CursorPagination):
         return tuple(view.page_order)
 
     def paginate_queryset(
-        self, queryset: models.QuerySet[Any], request: Request, view: APIView | None = None
+        self, queryset: Any, request: Request, view: APIView | None = None
     ) -> list[Any] | None:
         try:
             return super().paginate_queryset(queryset, request, view)

@@ -41,7 +41,9 @@ class Problem(serializers.Serializer[Any]):
     code = serializers.CharField()
     detail = serializers.CharField()
     next_step = serializers.CharField(required=False)
-    errors = serializers.DictField(required=False, help_text="Sentences per field.")
+    errors = serializers.DictField(  # type: ignore[assignment]
+        required=False, help_text="Sentences per field."
+    )
 
 
 class ProblemSchema(AutoSchema):
@@ -50,7 +52,7 @@ class ProblemSchema(AutoSchema):
     def _get_response_bodies(self, direction: Any = "response") -> Any:
         bodies = super()._get_response_bodies(direction)
         for status in self._refusals():
-            bodies[str(status)] = self._get_response_for_code(
+            bodies[str(status)] = self._get_response_for_code(  # type: ignore[no-untyped-call]
                 OpenApiResponse(Problem, CATALOGUE[status]), str(status), [CONTENT_TYPE]
             )
         return bodies

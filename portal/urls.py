@@ -6,5 +6,6 @@ from django.urls import include, path
 urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("portal.api.urls")),
     path("agent/v1/", include("scheduler.agent_urls")),
 ]

@@ -6,4 +6,5 @@ from django.urls import include, path
 urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
+    path("agent/v1/", include("scheduler.agent_urls")),
 ]

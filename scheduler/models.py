@@ -56,10 +56,18 @@ class JoinToken(models.Model):
 
 
 class GpuQuerySet(models.QuerySet["Gpu"]):
-    def free(self) -> Self:
-        """Healthy, present, and held by nobody; its node may still take no work."""
+    def usable(self) -> Self:
+        """Healthy and present, held or not."""
+        return self.filter(healthy=True, present=True)
+
+    def with_held(self) -> Self:
+        """Each with `held`: whether an instance has it."""
         held = Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None)
-        return self.filter(~Exists(held), healthy=True, present=True)
+        return self.annotate(held=Exists(held))
+
+    def free(self) -> Self:
+        """Usable and held by nobody; its node may still take no work."""
+        return self.usable().with_held().filter(held=False)
 
 
 class Gpu(models.Model):

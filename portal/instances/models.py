@@ -170,6 +170,9 @@ class InstanceEvent(models.Model):
     explanation = models.CharField(max_length=300)
     actor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     at = models.DateTimeField()
+    effective_at = models.DateTimeField(
+        help_text="From when it counts for what is paid: the meter's moment, never after `at`."
+    )
 
     class Meta:
         constraints = [

@@ -1,0 +1,79 @@
+"""The life of an Instance: one table of legal moves, and the only function that makes one.
+
+queued ──► starting ──► running ──► stopping ──► stopped ──► queued (start again)
+  ▲  │        │  │         │  │         │           │
+  └──┼────────┘  │         │  │         │           │
+     │           │         │  │         │           │
+     ├───────────┴─────────┘  └── failed, stopped   │
+     └──► stopped, terminated, failed   └──► terminated ◄──┘
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from portal import hints
+from portal.accounts.models import User
+from portal.instances.models import Instance, InstanceEvent, Reason, State
+
+MOVES: Mapping[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.STARTING, State.STOPPED, State.TERMINATED, State.FAILED}),
+    State.STARTING: frozenset(
+        {State.RUNNING, State.QUEUED, State.STOPPING, State.STOPPED, State.FAILED}
+    ),
+    State.RUNNING: frozenset({State.STOPPING, State.STOPPED, State.FAILED}),
+    State.STOPPING: frozenset({State.STOPPED, State.TERMINATED}),
+    State.STOPPED: frozenset({State.QUEUED, State.TERMINATED}),
+    State.TERMINATED: frozenset(),
+    State.FAILED: frozenset(),
+}
+
+
+def sources_of(target: State) -> list[State]:
+    """The states from which `target` can be reached in one move."""
+    return [source for source, targets in MOVES.items() if target in targets]
+
+
+@transaction.atomic
+def advance(
+    instance_id: UUID,
+    *,
+    to: State,
+    reason: Reason,
+    explanation: str,
+    at: datetime,
+    effective_at: datetime | None = None,
+    actor: User | None = None,
+    **fields: Any,
+) -> bool:
+    """Move one instance, write the event that explains the move, and wake whoever waits for it.
+
+    `fields` are written with the move, e.g. `endpoints`. Returns False where the instance is not
+    in a state that leads to `to`: another worker was first, or a late report arrived. The guard
+    and the write are one UPDATE, so of two callers one makes the move, and neither has to lock
+    the row beforehand.
+    """
+    explanation = explanation[: Instance._meta.get_field("explanation").max_length]
+    moved = Instance.objects.filter(pk=instance_id, state__in=sources_of(to)).update(
+        state=to,
+        state_changed_at=at,
+        reason=reason,
+        explanation=explanation,
+        **({"phase": "", "phase_percent": None, "endpoints": {}} | fields),
+    )
+    if not moved:
+        return False
+    InstanceEvent.objects.create(
+        instance_id=instance_id,
+        state=to,
+        reason=reason,
+        explanation=explanation,
+        actor=actor,
+        at=at,
+        effective_at=effective_at or at,
+    )
+    hints.send(hints.instance_topic(instance_id))
+    return True

@@ -1,0 +1,260 @@
+"""Into the queue: launch, and start again."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from billing import holds, prices
+from billing.ledger import InsufficientFunds
+from billing.prices import UnknownPrice
+from portal import hints
+from portal.accounts.models import Member, Team, User
+from portal.accounts.roles import Permission
+from portal.catalog.models import Image, Plan
+from portal.errors import Conflict, DomainError, Forbidden
+from portal.instances import lifecycle
+from portal.instances.models import Instance, InstanceEvent, Pricing, Reason, State, Wanted
+
+SCHEDULER_TICK = "scheduler.run_cycle"
+MAX_PORTS = 16
+MAX_ENV = 64
+MAX_ENV_CHARACTERS = 32_768  # Docker passes it on a command line's terms
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# These decide which devices a container sees; only the lease may.
+RESERVED_ENV = re.compile(r"(NVIDIA|CUDA_VISIBLE|HEADRACE|AMD_VISIBLE)_?.*")
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class PlanRetired(Conflict):
+    code = "plan_retired"
+
+
+class ImageRetired(Conflict):
+    code = "image_retired"
+
+
+class QuotaExceeded(DomainError):
+    code = "quota_exceeded"
+
+
+class FundsTooLow(DomainError):
+    code = "funds_too_low"
+
+
+class NotPriced(Conflict):
+    code = "not_priced"
+
+
+class TeamSuspended(Forbidden):
+    code = "team_suspended"
+
+
+class InvalidLaunch(DomainError):
+    code = "invalid_launch"
+
+
+class NotStopped(Conflict):
+    code = "not_stopped"
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What a member asks for. Empty `name` and `command` mean: one of ours, and the image's."""
+
+    plan: Plan
+    image: Image
+    name: str = ""
+    pricing: Pricing = Pricing.ON_DEMAND
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    ssh_keys: tuple[str, ...] = ()
+
+
+@transaction.atomic
+def launch(
+    *, actor: Member, request: LaunchRequest, launch_key: str, now: datetime
+) -> tuple[Instance, bool]:
+    """Admit a launch request: check it, set money aside, and put the instance in the queue.
+
+    Returns the instance and whether this call created it. The same `launch_key` always yields
+    the same instance, so a client may retry until it gets an answer.
+
+    Raises Forbidden, TeamSuspended, InvalidLaunch, PlanRetired, ImageRetired, NotPriced,
+    QuotaExceeded or FundsTooLow; nothing is written then.
+    """
+    actor.require(Permission.LAUNCH)
+    team = _lock_team(actor.team_id)
+    existing = Instance.objects.for_team(team).filter(launch_key=launch_key).first()
+    if existing is not None:
+        return existing, False
+
+    check_request(request)
+    _admit(team, request.plan, request.image)
+    instance = Instance(
+        team=team,
+        launched_by=actor,
+        name=request.name or request.plan.sku,
+        plan=request.plan,
+        image=request.image,
+        pricing=request.pricing,
+        micros_per_hour=0,
+        command=list(request.command),
+        env=dict(request.env),
+        ports=sorted(set(request.ports) | set(request.image.ports)),
+        ssh_keys=list(request.ssh_keys),
+        launch_key=launch_key,
+        queued_at=now,
+        state_changed_at=now,
+        reason=Reason.LAUNCHED,
+        explanation="Waiting for the next scheduling cycle.",
+    )
+    instance.micros_per_hour = _hold(instance, now=now)
+    instance.save(force_insert=True)
+    InstanceEvent.objects.create(
+        instance=instance,
+        state=State.QUEUED,
+        reason=Reason.LAUNCHED,
+        explanation=f"Launched by {actor.user}.",
+        actor=actor.user,
+        at=now,
+        effective_at=now,
+    )
+    hints.send_task(SCHEDULER_TICK)
+    return instance, True
+
+
+@transaction.atomic
+def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
+    """Put a stopped instance back in the queue, with its id and name, at today's price.
+
+    An instance that is queued, starting or running already is left as it is. Raises Forbidden,
+    NotStopped where it is stopping or has ended, and what `launch` raises.
+    """
+    actor.require(Permission.OPERATE)
+    team = _lock_team(actor.team_id)
+    instance = Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance.pk)
+    if instance.state in (State.QUEUED, State.STARTING, State.RUNNING):
+        return instance
+    if instance.state != State.STOPPED:
+        raise NotStopped(
+            f"“{instance.name}” is {instance.get_state_display().lower()}.",
+            next_step="Wait until it has stopped."
+            if instance.state == State.STOPPING
+            else "Launch a new instance.",
+        )
+    _admit(team, instance.plan, instance.image)
+    lifecycle.advance(
+        instance.pk,
+        to=State.QUEUED,
+        reason=Reason.STARTED_AGAIN,
+        explanation="Waiting for the next scheduling cycle.",
+        at=now,
+        actor=actor.user,
+        wanted=Wanted.RUNNING,
+        queued_at=now,
+        start_attempts=0,
+        micros_per_hour=_hold(instance, now=now),
+    )
+    hints.send_task(SCHEDULER_TICK)
+    instance.refresh_from_db()
+    return instance
+
+
+def check_request(request: LaunchRequest) -> None:
+    """Raises InvalidLaunch with what is wrong and how to mend it."""
+    if request.name and not NAME.fullmatch(request.name):
+        raise InvalidLaunch(
+            f"“{request.name}” cannot be an instance's name.",
+            next_step="Use lower-case letters, digits and hyphens, at most 63.",
+        )
+    if len(request.ports) > MAX_PORTS or not all(0 < port < 65_536 for port in request.ports):
+        raise InvalidLaunch(
+            "The ports cannot be opened.",
+            next_step=f"Name at most {MAX_PORTS} ports between 1 and 65535.",
+        )
+    _check_env(request.env)
+    if "\0" in "".join((*request.command, *request.env.values())):
+        raise InvalidLaunch("Commands and variables cannot contain NUL characters.")
+
+
+def _check_env(env: Mapping[str, str]) -> None:
+    for name in env:
+        if not ENV_NAME.fullmatch(name):
+            raise InvalidLaunch(
+                f"“{name}” cannot be a variable's name.",
+                next_step="Use letters, digits and underscores.",
+            )
+        if RESERVED_ENV.fullmatch(name):
+            raise InvalidLaunch(
+                f"{name} is set by Headrace.", next_step="Leave it out of the variables."
+            )
+    size = sum(len(name) + len(value) for name, value in env.items())
+    if len(env) > MAX_ENV or size > MAX_ENV_CHARACTERS:
+        raise InvalidLaunch(
+            "These are too many or too long variables.",
+            next_step=f"Pass at most {MAX_ENV} and {MAX_ENV_CHARACTERS} characters in all.",
+        )
+
+
+def _lock_team(team_id: int) -> Team:
+    # The team's row serialises its admissions: without it two requests could each see room for
+    # the last GPU of the quota.
+    return Team.objects.select_for_update(no_key=True).get(pk=team_id)
+
+
+def _admit(team: Team, plan: Plan, image: Image) -> None:
+    if team.suspended_at is not None:
+        raise TeamSuspended("This team is suspended.", next_step="Ask your operator why.")
+    if plan.retired_at is not None:
+        raise PlanRetired(
+            f"Plan {plan.sku} is no longer offered.", next_step="Choose another plan."
+        )
+    if image.retired_at is not None:
+        raise ImageRetired(
+            f"Image {image.slug} is no longer offered.", next_step="Choose another image."
+        )
+    in_use = sum(Instance.objects.for_team(team).live().values_list("plan__gpu_count", flat=True))
+    if in_use + plan.gpu_count > team.gpu_quota:
+        raise QuotaExceeded(
+            f"{in_use} of your team's {team.gpu_quota} GPUs are in use, "
+            f"and {plan.sku} needs {plan.gpu_count}.",
+            next_step="Stop an instance, or ask your operator for a larger quota.",
+        )
+
+
+def _hold(instance: Instance, *, now: datetime) -> int:
+    """Set the first hour's money aside; returns the price that this pins, in micros an hour."""
+    sku = instance.plan.sku
+    try:
+        hold = holds.place(
+            account_id=instance.team.account_id,
+            sku=sku,
+            reference=instance.pk,
+            runway=settings.LAUNCH_RUNWAY,
+            now=now,
+        )
+    except InsufficientFunds as refusal:
+        raise FundsTooLow(str(refusal), next_step="Top up, or choose a smaller plan.") from refusal
+    except UnknownPrice as refusal:
+        raise NotPriced(
+            f"Plan {sku} has no price yet.", next_step="Choose another plan, or ask your operator."
+        ) from refusal
+    return hold.price.micros_per_hour
+
+
+def price_per_hour(plan: Plan, *, now: datetime) -> int | None:
+    """What a launch of `plan` would be quoted now, in micros an hour; None: not priced."""
+    try:
+        return prices.price_at(plan.sku, now).micros_per_hour
+    except UnknownPrice:
+        return None
+
+
+def actor_of(instance: Instance, user: User) -> Member:
+    """`user` as a member of the instance's team; Member.DoesNotExist for a stranger."""
+    return Member.objects.select_related("team", "user").get(team=instance.team_id, user=user)

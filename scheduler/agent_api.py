@@ -1,0 +1,176 @@
+"""The nodes' door: enroll and sync. Served by ASGI, since a sync is held open."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import close_old_connections
+from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from agents.protocol import (
+    PROTOCOL,
+    PROTOCOLS_ACCEPTED,
+    EnrollReply,
+    EnrollRequest,
+    Malformed,
+    Order,
+    SyncReply,
+    SyncRequest,
+    orders_digest,
+)
+from portal import hints
+from portal.errors import Conflict, DomainError, Forbidden
+from scheduler import fleet, leases, reports
+from scheduler.authentication import node_of
+from scheduler.models import Node
+
+logger = logging.getLogger(__name__)
+listener = hints.Listener()
+
+
+class _Refused(Exception):
+    """An answer that is not a reply: a status, a code and a sentence."""
+
+    def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.code = status, code
+
+    def response(self) -> JsonResponse:
+        body = {
+            "type": "about:blank",
+            "title": self.status.phrase,
+            "status": self.status,
+            "code": self.code,
+            "detail": str(self),
+        }
+        return JsonResponse(body, status=self.status, content_type="application/problem+json")
+
+
+@csrf_exempt
+@require_POST
+def enroll(request: HttpRequest) -> JsonResponse:
+    """A machine with a one-use join token becomes a node."""
+    try:
+        wanted = _message(EnrollRequest.from_json, request.body)
+        _check_protocol(wanted.protocol)
+        node, secret = fleet.enroll(wanted, now=timezone.now())
+    except _Refused as refusal:
+        return refusal.response()
+    except DomainError as refusal:
+        return _translated(refusal).response()
+    reply = EnrollReply(node_token=secret, node_name=node.name, node_epoch=node.epoch)
+    return JsonResponse(reply.to_json(), status=HTTPStatus.CREATED)
+
+
+@csrf_exempt
+async def sync(request: HttpRequest) -> JsonResponse:
+    """Take in what a node sees; answer with what it should run, at once or when that changes."""
+    if request.method != "POST":
+        return _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "Use POST.").response()
+    try:
+        body = await sync_to_async(lambda: request.body, thread_sensitive=False)()
+        said = _message(SyncRequest.from_json, body)
+        _check_protocol(said.protocol)
+        node, reply = await _in_thread(
+            lambda: _take_in(request.headers.get("Authorization", ""), said)
+        )
+        wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
+        if wait_seconds > 0 and reply.digest == said.known_digest:
+            reply = await _hold(node, reply, wait_seconds)
+    except _Refused as refusal:
+        return refusal.response()
+    return JsonResponse(reply.to_json())
+
+
+async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
+    """Wait until the orders differ from `reply`, at most `wait_seconds`; then the newest ones."""
+    deadline = asyncio.get_running_loop().time() + wait_seconds
+    topics = [hints.instance_topic(order.instance) for order in reply.orders]
+    async with listener.listening([hints.node_topic(node.pk), *topics]) as event:
+        while True:
+            # Looked at once more after listening began: a commit in between sent no hint here.
+            newest = await _in_thread(lambda: _reply(node, ()))
+            left = deadline - asyncio.get_running_loop().time()
+            if newest.digest != reply.digest or left <= 0:
+                return newest
+            event.clear()
+            try:
+                await asyncio.wait_for(event.wait(), timeout=left)
+            except TimeoutError:
+                continue
+
+
+def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply]:
+    node = node_of(authorization)
+    if node is None:
+        raise _Refused(
+            HTTPStatus.UNAUTHORIZED, "node_token_refused", "This node token opens nothing here."
+        )
+    try:
+        withdrawals = reports.receive(node, said, now=timezone.now())
+    except DomainError as refusal:
+        raise _translated(refusal) from refusal
+    return node, _reply(node, withdrawals)
+
+
+def _reply(node: Node, withdrawals: "list[Order] | tuple[Order, ...]") -> SyncReply:
+    now = timezone.now()
+    held = leases.live_leases(node)
+    leases.renew(held, now=now)
+    orders = (*(leases.order_for(lease, now=now) for lease in held), *withdrawals)
+    return SyncReply(
+        protocol=PROTOCOL,
+        node_epoch=node.epoch,
+        digest=orders_digest(orders),
+        orders=orders,
+        sync_within_seconds=settings.AGENT_SYNC_INTERVAL.total_seconds(),
+    )
+
+
+async def _in_thread[T](work: Callable[[], T]) -> T:
+    """Database work off the event loop; its connection goes back to the pool at once."""
+
+    def run() -> T:
+        try:
+            return work()
+        finally:
+            close_old_connections()
+
+    return await sync_to_async(run, thread_sensitive=False)()
+
+
+def _message[T](parse: Callable[[object], T], body: bytes) -> T:
+    try:
+        return parse(json.loads(body))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise _Refused(HTTPStatus.BAD_REQUEST, "malformed", "The body is not JSON.") from error
+    except Malformed as error:
+        raise _Refused(HTTPStatus.BAD_REQUEST, "malformed", str(error)) from error
+
+
+def _check_protocol(spoken: int) -> None:
+    if spoken not in PROTOCOLS_ACCEPTED:
+        accepted = ", ".join(map(str, PROTOCOLS_ACCEPTED))
+        raise _Refused(
+            HTTPStatus.CONFLICT,
+            "protocol_not_spoken",
+            f"This server speaks protocol {accepted}, the agent {spoken}. Upgrade the older one.",
+        )
+
+
+def _translated(refusal: DomainError) -> _Refused:
+    match refusal:
+        case Forbidden():
+            status = HTTPStatus.FORBIDDEN
+        case Conflict():
+            status = HTTPStatus.CONFLICT
+        case _:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return _Refused(status, refusal.code, f"{refusal} {refusal.next_step}".strip())

@@ -1,0 +1,137 @@
+"""One scheduling cycle: look, decide, commit."""
+
+from collections import defaultdict
+from datetime import datetime
+from typing import cast
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, OuterRef, Sum
+from psycopg import Error as PsycopgError
+
+from portal import hints
+from portal.catalog.models import Plan
+from portal.instances.models import Instance
+from portal.instances.operations import reports
+from scheduler import availability
+from scheduler.models import Allocation, Gpu, Lease, Node
+from scheduler.placement.explain import sentence
+from scheduler.placement.place import place
+from scheduler.placement.snapshot import Assignment, Demand, FreeNode, Shape
+
+# Two cycles can plan the same GPU or the same instance. These decide which one commits.
+RACE_CONSTRAINTS = {
+    "gpu_has_one_live_allocation",
+    "instance_has_one_live_lease",
+    "lease_generation_once_per_instance",
+}
+MIB_PER_GIB = 1024
+
+
+def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
+    """Place as many queued instances as fit; return how many were placed.
+
+    Deciding takes no lock: the plan is made from a snapshot that may be stale, and each
+    assignment is checked again as it is committed. Any number of cycles may run at once.
+    """
+    demands = queued_demands(limit=limit)
+    nodes = free_nodes(now=now)
+    decision = place(demands, nodes)
+    placed = sum(commit(assignment, now=now) for assignment in decision.assignments)
+    reports.record_waiting(
+        explanations={blocked.instance_id: sentence(blocked) for blocked in decision.blocked}
+    )
+    availability.publish(free_nodes(now=now) if placed else nodes, now=now)
+    return placed
+
+
+def shape_of(plan: Plan) -> Shape:
+    return Shape(plan.gpu_model, plan.gpu_count, plan.vcpus, plan.memory_gib * MIB_PER_GIB)
+
+
+def queued_demands(*, limit: int) -> list[Demand]:
+    """What waits, in queue order; an instance whose last lease still ends waits a little more."""
+    ending = Lease.objects.filter(instance=OuterRef("pk"), ended_at=None)
+    queued = Instance.objects.in_queue_order().filter(~Exists(ending)).select_related("plan")
+    return [Demand(instance.pk, shape_of(instance.plan)) for instance in queued[:limit]]
+
+
+def free_nodes(*, now: datetime) -> list[FreeNode]:
+    """Every node that takes work, with what is free on it. Three queries."""
+    nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
+    used = {
+        row["node"]: row
+        for row in Lease.objects.filter(ended_at=None)
+        .values("node")
+        .annotate(
+            vcpus=Sum("instance__plan__vcpus"),
+            memory_gib=Sum("instance__plan__memory_gib"),
+            leases=Count("pk"),
+        )
+    }
+    gpus: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for gpu in Gpu.objects.usable().order_by("node_id", "uuid").with_held():
+        uuids = gpus[gpu.node_id][gpu.model]
+        if not gpu.held:
+            uuids.append(gpu.uuid)
+    return [
+        FreeNode(
+            node_id=node.pk,
+            gpu_uuids={model: tuple(uuids) for model, uuids in gpus[node.pk].items()},
+            vcpus=node.vcpus - used.get(node.pk, {}).get("vcpus", 0),
+            memory_mib=node.memory_mib - used.get(node.pk, {}).get("memory_gib", 0) * MIB_PER_GIB,
+        )
+        for node in nodes.order_by("pk")
+    ]
+
+
+def commit(assignment: Assignment, *, now: datetime) -> bool:
+    """Make one assignment real, or change nothing and return False where it lost a race."""
+    try:
+        with transaction.atomic():
+            _commit(assignment, now=now)
+    except _LostRace:
+        return False
+    except IntegrityError as error:
+        if violated_constraint(error) not in RACE_CONSTRAINTS:
+            raise
+        return False
+    return True
+
+
+def _commit(assignment: Assignment, *, now: datetime) -> None:
+    # A node that is cordoned or retired meanwhile waits for this row, or has it first.
+    node = Node.objects.select_for_update(no_key=True).get(pk=assignment.node_id)
+    gpus = Gpu.objects.free().filter(uuid__in=assignment.gpu_uuids, node=node)
+    gpu_ids = list(gpus.values_list("pk", flat=True))
+    if node.cordoned_at or node.retired_at or len(gpu_ids) != len(assignment.gpu_uuids):
+        raise _LostRace
+    moved = reports.record_placed(
+        instance_id=assignment.instance_id,
+        node_name=node.name,
+        simulated=node.simulated,
+        now=now,
+    )
+    if not moved:
+        raise _LostRace
+    lease = Lease.objects.create(
+        instance_id=assignment.instance_id,
+        node=node,
+        generation=Lease.objects.filter(instance=assignment.instance_id).count() + 1,
+        started_at=now,
+        expires_at=now + settings.LEASE_DURATION,
+    )
+    Allocation.objects.bulk_create(
+        Allocation(gpu_id=gpu_id, lease=lease, instance_id=assignment.instance_id, allocated_at=now)
+        for gpu_id in gpu_ids
+    )
+    hints.send(hints.node_topic(node.pk))
+
+
+class _LostRace(Exception):
+    """The world moved on since the snapshot; rolls the commit back."""
+
+
+def violated_constraint(error: IntegrityError) -> str | None:
+    cause = error.__cause__
+    return cast("PsycopgError", cause).diag.constraint_name if cause else None

@@ -1,0 +1,20 @@
+"""Ticks of the scheduler room."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from portal import hints
+from scheduler import cycle, leases
+
+
+@shared_task(name="scheduler.run_cycle")
+def run_cycle(**_: object) -> None:
+    """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
+    hints.begin_task("scheduler.run_cycle")
+    cycle.run(now=timezone.now())
+
+
+@shared_task(name="scheduler.expire_leases")
+def expire_leases(**_: object) -> None:
+    """Tick. Safe to run late, twice, or at the same time as itself."""
+    leases.expire(now=timezone.now())

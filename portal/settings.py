@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.accounts.middleware.MemberMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -186,6 +187,7 @@ CELERY_BEAT_SCHEDULE = {
         "scheduler.expire_leases": 10,
         "billing.charge_usage": 60,
         "portal.stop_unfunded": 5,
+        "portal.forget_replies": 3_600,
         "billing.issue_statements": 86_400,
         "billing.audit_ledger": 3_600,
     }.items()

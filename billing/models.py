@@ -177,7 +177,7 @@ class LedgerEntry(models.Model):
     credit = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
     amount_micros = models.BigIntegerField(help_text="Millionths of the account's currency.")
     kind = models.CharField(max_length=20, choices=EntryKind)
-    cause = models.CharField(max_length=120, unique=True)
+    cause = models.CharField(max_length=120)
     interval = models.ForeignKey(
         UsageInterval, null=True, blank=True, on_delete=models.PROTECT, related_name="entries"
     )
@@ -188,6 +188,7 @@ class LedgerEntry(models.Model):
 
     class Meta:
         constraints = [
+            models.UniqueConstraint(name="entry_once_per_cause", fields=["cause"]),
             models.CheckConstraint(name="entry_is_positive", condition=Q(amount_micros__gt=0)),
             models.CheckConstraint(
                 name="entry_moves_between_two_accounts", condition=~Q(debit=F("credit"))

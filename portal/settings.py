@@ -176,6 +176,8 @@ JOIN_TOKEN_LIFETIME = timedelta(minutes=15)
 IDEMPOTENCY_KEY_LIFETIME = timedelta(hours=24)
 TRIAL_CREDIT_MICROS = env.int("TRIAL_CREDIT_MICROS", default=10_000_000)
 DEFAULT_GPU_QUOTA = env.int("DEFAULT_GPU_QUOTA", default=8)
+# Without a sign of life for longer, a live cost stands still until the next one.
+CONFIRMATION_TOLERANCE = timedelta(seconds=120)
 LAUNCH_RUNWAY = timedelta(hours=1)  # what an account must be able to pay to launch
 
 # The timetable: every periodic job of the system, in one place. A tick that waited longer than

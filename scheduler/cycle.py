@@ -6,7 +6,7 @@ from typing import cast
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Exists, OuterRef, Sum
+from django.db.models import Exists, OuterRef
 from psycopg import Error as PsycopgError
 
 from portal import hints
@@ -57,29 +57,28 @@ def queued_demands(*, limit: int) -> list[Demand]:
 
 
 def free_nodes(*, now: datetime) -> list[FreeNode]:
-    """Every node that takes work, with what is free on it. Three queries."""
+    """Every node that takes work, with what is free on it. Four queries."""
     nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
-    used = {
-        row["node"]: row
-        for row in Lease.objects.filter(ended_at=None)
-        .values("node")
-        .annotate(
-            vcpus=Sum("instance__plan__vcpus"),
-            memory_gib=Sum("instance__plan__memory_gib"),
-            leases=Count("pk"),
-        )
-    }
-    gpus: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for gpu in Gpu.objects.usable().order_by("node_id", "uuid").with_held():
-        uuids = gpus[gpu.node_id][gpu.model]
-        if not gpu.held:
-            uuids.append(gpu.uuid)
+    held = set(Allocation.objects.filter(released_at=None).values_list("gpu_id", flat=True))
+    free: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for gpu in Gpu.objects.usable().order_by("node_id", "uuid"):
+        of_model = free[gpu.node_id][gpu.model]  # there, and empty, where all are held
+        if gpu.pk not in held:
+            of_model.append(gpu.uuid)
+    used_vcpus: dict[int, int] = defaultdict(int)
+    used_mib: dict[int, int] = defaultdict(int)
+    leased = Lease.objects.filter(ended_at=None).values_list(
+        "node_id", "instance__plan__vcpus", "instance__plan__memory_gib"
+    )
+    for node_id, vcpus, memory_gib in leased:
+        used_vcpus[node_id] += vcpus
+        used_mib[node_id] += memory_gib * MIB_PER_GIB
     return [
         FreeNode(
             node_id=node.pk,
-            gpu_uuids={model: tuple(uuids) for model, uuids in gpus[node.pk].items()},
-            vcpus=node.vcpus - used.get(node.pk, {}).get("vcpus", 0),
-            memory_mib=node.memory_mib - used.get(node.pk, {}).get("memory_gib", 0) * MIB_PER_GIB,
+            gpu_uuids={model: tuple(uuids) for model, uuids in free[node.pk].items()},
+            vcpus=node.vcpus - used_vcpus[node.pk],
+            memory_mib=node.memory_mib - used_mib[node.pk],
         )
         for node in nodes.order_by("pk")
     ]

@@ -10,6 +10,7 @@ from django.db import transaction
 from agents.protocol import ContainerSpec, Order, Want
 from billing.metering import last_confirmed_at
 from portal import hints
+from portal.instances.lifecycle import Why
 from portal.instances.models import Instance, Reason, State
 from portal.instances.operations import reports
 from scheduler.models import Allocation, Lease, Node
@@ -144,9 +145,10 @@ def _give_up_start(lease: Lease, *, now: datetime) -> bool:
     minutes = settings.START_DEADLINE // timedelta(minutes=1)
     return reports.record_ended(
         instance=lease.instance,
-        reason=Reason.START_TIMEOUT,
-        explanation=f"Not ready within {minutes} minutes on {lease.node.name}; nothing charged.",
-        ended_at=now,
+        why=Why(
+            Reason.START_TIMEOUT,
+            f"Not ready within {minutes} minutes on {lease.node.name}; nothing charged.",
+        ),
         now=now,
     )
 
@@ -168,8 +170,10 @@ def give_up(instance: Instance, *, node: Node, now: datetime) -> bool:
     """End an instance whose node will not come back; it is paid up to its last confirmation."""
     return reports.record_ended(
         instance=instance,
-        reason=Reason.NODE_LOST,
-        explanation=f"Node {node.name} was lost; charged up to the last sign of life.",
-        ended_at=last_confirmed_at(reference=instance.pk) or now,
+        why=Why(
+            Reason.NODE_LOST,
+            f"Node {node.name} was lost; charged up to the last sign of life.",
+            effective_at=last_confirmed_at(reference=instance.pk),
+        ),
         now=now,
     )

@@ -60,14 +60,10 @@ class GpuQuerySet(models.QuerySet["Gpu"]):
         """Healthy and present, held or not."""
         return self.filter(healthy=True, present=True)
 
-    def with_held(self) -> Self:
-        """Each with `held`: whether an instance has it."""
-        held = Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None)
-        return self.annotate(held=Exists(held))
-
     def free(self) -> Self:
         """Usable and held by nobody; its node may still take no work."""
-        return self.usable().with_held().filter(held=False)
+        held = Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None)
+        return self.usable().filter(~Exists(held))
 
 
 class Gpu(models.Model):

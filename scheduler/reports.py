@@ -10,6 +10,7 @@ from django.db import transaction
 from agents.protocol import ErrorCode, Order, Phase, SeenInstance, SyncRequest
 from billing import metering
 from portal.errors import Forbidden
+from portal.instances.lifecycle import Why
 from portal.instances.models import Phase as StartPhase
 from portal.instances.models import Reason, State
 from portal.instances.operations import reports
@@ -116,9 +117,7 @@ def _exited(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
     else:
         reason = Reason.CONTAINER_EXITED
         sentence = f"The container's command ended with exit code {item.exit_code}."
-    reports.record_ended(
-        instance=lease.instance, reason=reason, explanation=sentence, ended_at=now, now=now
-    )
+    reports.record_ended(instance=lease.instance, why=Why(reason, sentence), now=now)
 
 
 def _failed(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
@@ -126,9 +125,7 @@ def _failed(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
     sentence = item.error or reason.label
     if reason == Reason.IMAGE_UNAVAILABLE:
         # Another node would ask the same registry: no second attempt.
-        reports.record_ended(
-            instance=lease.instance, reason=reason, explanation=sentence, ended_at=now, now=now
-        )
+        reports.record_ended(instance=lease.instance, why=Why(reason, sentence), now=now)
         return
     reports.record_start_failed(
         instance=lease.instance, reason=reason, explanation=sentence, now=now
@@ -151,8 +148,10 @@ def _gone(lease: Lease, *, now: datetime) -> None:
     elif instance.state == State.RUNNING:
         reports.record_ended(
             instance=instance,
-            reason=Reason.CONTAINER_LOST,
-            explanation="The container disappeared from its node; charged until that was seen.",
-            ended_at=metering.last_confirmed_at(reference=instance.pk) or now,
+            why=Why(
+                Reason.CONTAINER_LOST,
+                "The container disappeared from its node; charged while it was seen.",
+                effective_at=metering.last_confirmed_at(reference=instance.pk),
+            ),
             now=now,
         )

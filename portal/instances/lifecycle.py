@@ -9,6 +9,7 @@ queued ──► starting ──► running ──► stopping ──► stopped
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -32,23 +33,29 @@ MOVES: Mapping[State, frozenset[State]] = {
 }
 
 
+EXPLANATION_CHARACTERS = Instance._meta.get_field("explanation").max_length
+
+
 def sources_of(target: State) -> list[State]:
     """The states from which `target` can be reached in one move."""
     return [source for source, targets in MOVES.items() if target in targets]
 
 
+@dataclass(frozen=True)
+class Why:
+    """What explains a move: its reason, a sentence for the customer, and who wanted it.
+
+    `effective_at` is the moment from which it counts for what is paid, where that is not now.
+    """
+
+    reason: Reason
+    explanation: str
+    actor: User | None = None
+    effective_at: datetime | None = None
+
+
 @transaction.atomic
-def advance(
-    instance_id: UUID,
-    *,
-    to: State,
-    reason: Reason,
-    explanation: str,
-    at: datetime,
-    effective_at: datetime | None = None,
-    actor: User | None = None,
-    **fields: Any,
-) -> bool:
+def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: Any) -> bool:
     """Move one instance, write the event that explains the move, and wake whoever waits for it.
 
     `fields` are written with the move, e.g. `endpoints`. Returns False where the instance is not
@@ -56,11 +63,11 @@ def advance(
     and the write are one UPDATE, so of two callers one makes the move, and neither has to lock
     the row beforehand.
     """
-    explanation = explanation[: Instance._meta.get_field("explanation").max_length]
+    explanation = why.explanation[:EXPLANATION_CHARACTERS]
     moved = Instance.objects.filter(pk=instance_id, state__in=sources_of(to)).update(
         state=to,
         state_changed_at=at,
-        reason=reason,
+        reason=why.reason,
         explanation=explanation,
         **({"phase": "", "phase_percent": None, "endpoints": {}} | fields),
     )
@@ -69,11 +76,11 @@ def advance(
     InstanceEvent.objects.create(
         instance_id=instance_id,
         state=to,
-        reason=reason,
+        reason=why.reason,
         explanation=explanation,
-        actor=actor,
+        actor=why.actor,
         at=at,
-        effective_at=effective_at or at,
+        effective_at=why.effective_at or at,
     )
     hints.send(hints.instance_topic(instance_id))
     return True

@@ -17,10 +17,12 @@ from portal.accounts.roles import Permission
 from portal.catalog.models import Image, Plan
 from portal.errors import Conflict, DomainError, Forbidden
 from portal.instances import lifecycle
+from portal.instances.lifecycle import Why
 from portal.instances.models import Instance, InstanceEvent, Pricing, Reason, State, Wanted
 
 SCHEDULER_TICK = "scheduler.run_cycle"
 MAX_PORTS = 16
+MAX_PORT = 65_535
 MAX_ENV = 64
 MAX_ENV_CHARACTERS = 32_768  # Docker passes it on a command line's terms
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -151,10 +153,8 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
     lifecycle.advance(
         instance.pk,
         to=State.QUEUED,
-        reason=Reason.STARTED_AGAIN,
-        explanation="Waiting for the next scheduling cycle.",
+        why=Why(Reason.STARTED_AGAIN, "Waiting for the next scheduling cycle.", actor=actor.user),
         at=now,
-        actor=actor.user,
         wanted=Wanted.RUNNING,
         queued_at=now,
         start_attempts=0,
@@ -172,7 +172,7 @@ def check_request(request: LaunchRequest) -> None:
             f"“{request.name}” cannot be an instance's name.",
             next_step="Use lower-case letters, digits and hyphens, at most 63.",
         )
-    if len(request.ports) > MAX_PORTS or not all(0 < port < 65_536 for port in request.ports):
+    if len(request.ports) > MAX_PORTS or not all(0 < port <= MAX_PORT for port in request.ports):
         raise InvalidLaunch(
             "The ports cannot be opened.",
             next_step=f"Name at most {MAX_PORTS} ports between 1 and 65535.",

@@ -1,6 +1,6 @@
 """Out of use: stop and terminate, by a member, by an operator, or because the money is gone."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
@@ -10,22 +10,12 @@ from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Permission
 from portal.errors import Conflict
 from portal.instances import lifecycle
+from portal.instances.lifecycle import Why
 from portal.instances.models import END_STATES, Instance, Reason, State, Wanted
 
 
 class AlreadyEnded(Conflict):
     code = "already_ended"
-
-
-@dataclass(frozen=True)
-class _Cause:
-    """Why an instance is taken out of use, by whom, and from which moment it costs nothing."""
-
-    reason: Reason
-    explanation: str
-    at: datetime
-    meter_closes_at: datetime
-    actor: User | None = None
 
 
 @transaction.atomic
@@ -36,16 +26,16 @@ def stop(*, actor: Member, instance: Instance, now: datetime) -> Instance:
     Forbidden, or AlreadyEnded.
     """
     actor.require(Permission.OPERATE)
-    cause = _Cause(Reason.USER_STOP, f"Stopped by {actor.user}.", now, now, actor.user)
-    return _take_out(_lock(instance), Wanted.STOPPED, cause)
+    why = Why(Reason.USER_STOP, f"Stopped by {actor.user}.", actor.user, effective_at=now)
+    return _take_out(_lock(instance), Wanted.STOPPED, why, now=now)
 
 
 @transaction.atomic
 def terminate(*, actor: Member, instance: Instance, now: datetime) -> Instance:
     """Ask for an instance to end for good; its meter closes now. Raises as `stop` does."""
     actor.require(Permission.OPERATE)
-    cause = _Cause(Reason.USER_TERMINATE, f"Terminated by {actor.user}.", now, now, actor.user)
-    return _take_out(_lock(instance), Wanted.TERMINATED, cause)
+    why = Why(Reason.USER_TERMINATE, f"Terminated by {actor.user}.", actor.user, effective_at=now)
+    return _take_out(_lock(instance), Wanted.TERMINATED, why, now=now)
 
 
 def stop_unfunded(*, now: datetime, limit: int = 1000) -> int:
@@ -54,17 +44,17 @@ def stop_unfunded(*, now: datetime, limit: int = 1000) -> int:
     Returns how many were stopped. Each is its own transaction, so one failure keeps no other.
     """
     stopped = 0
-    for usage in funds.unfunded(now)[:limit]:
+    for exhausted in funds.unfunded(now)[:limit]:
         with transaction.atomic():
-            instance = _lock(Instance(pk=usage.reference))
+            instance = _lock(Instance(pk=exhausted.reference))
             if instance.state != State.RUNNING:
                 continue
-            sentence = "The team's credit is used up. Top up, then start it again."
-            _take_out(
-                instance,
-                Wanted.STOPPED,
-                _Cause(Reason.OUT_OF_FUNDS, sentence, now, usage.exhaust_at),
+            why = Why(
+                Reason.OUT_OF_FUNDS,
+                "The team's credit is used up. Top up, then start it again.",
+                effective_at=exhausted.exhaust_at,
             )
+            _take_out(instance, Wanted.STOPPED, why, now=now)
             stopped += 1
     return stopped
 
@@ -74,10 +64,10 @@ def stop_team(*, team: Team, by: User, now: datetime) -> int:
     stopped = 0
     for instance in Instance.objects.for_team(team).live():
         with transaction.atomic():
-            cause = _Cause(Reason.SUSPENDED, "The team was suspended.", now, now, by)
+            why = Why(Reason.SUSPENDED, "The team was suspended.", by, effective_at=now)
             locked = _lock(instance)
             if locked.state not in END_STATES:
-                _take_out(locked, Wanted.STOPPED, cause)
+                _take_out(locked, Wanted.STOPPED, why, now=now)
                 stopped += 1
     return stopped
 
@@ -86,8 +76,8 @@ def _lock(instance: Instance) -> Instance:
     return Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance.pk)
 
 
-def _take_out(instance: Instance, wanted: Wanted, cause: _Cause) -> Instance:
-    """Move a locked instance towards `wanted`, and stop what it costs."""
+def _take_out(instance: Instance, wanted: Wanted, why: Why, *, now: datetime) -> Instance:
+    """Close the meter of a locked instance at `why.effective_at`, and move it to `wanted`."""
     state = State(instance.state)
     if state in END_STATES:
         if state == State.TERMINATED and wanted == Wanted.TERMINATED:
@@ -96,29 +86,16 @@ def _take_out(instance: Instance, wanted: Wanted, cause: _Cause) -> Instance:
             f"“{instance.name}” has ended ({instance.get_state_display().lower()}).",
             next_step="Launch a new instance.",
         )
-    interval = metering.close_interval(reference=instance.pk, ended_at=cause.meter_closes_at)
-    holds.release(reference=instance.pk, now=cause.at)
+    interval = metering.close_interval(reference=instance.pk, ended_at=why.effective_at or now)
+    holds.release(reference=instance.pk, now=now)
     if interval is not None:
-        cause = replace(cause, meter_closes_at=interval.ended_at)
+        why = replace(why, effective_at=interval.ended_at)
+    end = State.TERMINATED if wanted == Wanted.TERMINATED else State.STOPPED
     if state in (State.STARTING, State.RUNNING):
-        _move(instance, State.STOPPING, wanted, cause)
-    elif state == State.QUEUED or (state == State.STOPPED and wanted == Wanted.TERMINATED):
-        end = State.TERMINATED if wanted == Wanted.TERMINATED else State.STOPPED
-        _move(instance, end, wanted, cause)
+        lifecycle.advance(instance.pk, to=State.STOPPING, why=why, at=now, wanted=wanted)
+    elif state == State.QUEUED or (state == State.STOPPED and end == State.TERMINATED):
+        lifecycle.advance(instance.pk, to=end, why=why, at=now, wanted=wanted)
     elif state == State.STOPPING and wanted == Wanted.TERMINATED:
         Instance.objects.filter(pk=instance.pk).update(wanted=wanted)
     instance.refresh_from_db()
     return instance
-
-
-def _move(instance: Instance, to: State, wanted: Wanted, cause: _Cause) -> None:
-    lifecycle.advance(
-        instance.pk,
-        to=to,
-        reason=cause.reason,
-        explanation=cause.explanation,
-        at=cause.at,
-        effective_at=cause.meter_closes_at,
-        actor=cause.actor,
-        wanted=wanted,
-    )

@@ -4,6 +4,7 @@ Each returns whether it changed anything; a late or repeated report changes noth
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from django.db import transaction
 from billing import holds, metering
 from portal import hints
 from portal.instances import lifecycle
+from portal.instances.lifecycle import Why
 from portal.instances.models import Instance, Phase, Reason, State, Wanted
 
 
@@ -34,8 +36,7 @@ def record_placed(*, instance_id: UUID, node_name: str, simulated: bool, now: da
     return lifecycle.advance(
         instance_id,
         to=State.STARTING,
-        reason=Reason.PLACED,
-        explanation=f"Placed on {node_name}.",
+        why=Why(Reason.PLACED, f"Placed on {node_name}."),
         at=now,
         phase=Phase.WAITING_FOR_NODE,
         simulated=simulated,
@@ -59,8 +60,7 @@ def record_started(*, instance: Instance, endpoints: Mapping[str, str], now: dat
     moved = lifecycle.advance(
         instance.pk,
         to=State.RUNNING,
-        reason=Reason.READY,
-        explanation="Ready: the container runs and answers.",
+        why=Why(Reason.READY, "Ready: the container runs and answers."),
         at=now,
         endpoints=dict(endpoints),
     )
@@ -74,30 +74,29 @@ def _lock(instance: Instance) -> Instance:
 
 
 @transaction.atomic
-def record_ended(
-    *, instance: Instance, reason: Reason, explanation: str, ended_at: datetime, now: datetime
-) -> bool:
+def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     """The container ended by itself, could not be started, or its node is lost.
 
     An instance that ran is stopped and can be started again, unless its node is lost; one that
-    never became ready has failed, unless it finished in peace. The meter closes at `ended_at`.
+    never became ready has failed, unless it finished in peace. The meter closes at
+    `why.effective_at`, or now.
     """
     state = State(_lock(instance).state)
     if state == State.STOPPING:
         return record_gone(instance=instance, now=now)
     if state not in (State.STARTING, State.RUNNING):
         return False
-    interval = metering.close_interval(reference=instance.pk, ended_at=ended_at)
+    interval = metering.close_interval(reference=instance.pk, ended_at=why.effective_at or now)
     holds.release(reference=instance.pk, now=now)
-    ran = state == State.RUNNING and reason != Reason.NODE_LOST
-    to = State.STOPPED if ran or reason == Reason.FINISHED else State.FAILED
+    if interval is not None:
+        why = replace(why, effective_at=interval.ended_at)
+    ran = state == State.RUNNING and why.reason != Reason.NODE_LOST
+    to = State.STOPPED if ran or why.reason == Reason.FINISHED else State.FAILED
     return lifecycle.advance(
         instance.pk,
         to=to,
-        reason=reason,
-        explanation=explanation,
+        why=why,
         at=now,
-        effective_at=interval.ended_at if interval else ended_at,
         wanted=Wanted.STOPPED,
     )
 
@@ -112,8 +111,7 @@ def record_gone(*, instance: Instance, now: datetime) -> bool:
     return lifecycle.advance(
         instance.pk,
         to=State.TERMINATED if terminated else State.STOPPED,
-        reason=Reason(current.reason),
-        explanation=current.explanation,
+        why=Why(Reason(current.reason), current.explanation),
         at=now,
     )
 
@@ -127,16 +125,19 @@ def record_start_failed(
     if attempts >= settings.START_ATTEMPTS:
         return record_ended(
             instance=instance,
-            reason=reason,
-            explanation=f"{explanation} Given up after {attempts} attempts; nothing was charged.",
-            ended_at=now,
+            why=Why(
+                reason,
+                f"{explanation} Given up after {attempts} attempts; nothing was charged.",
+            ),
             now=now,
         )
     moved = lifecycle.advance(
         instance.pk,
         to=State.QUEUED,
-        reason=Reason.RESTARTED_ELSEWHERE,
-        explanation=f"{explanation} Trying again ({attempts + 1} of {settings.START_ATTEMPTS}).",
+        why=Why(
+            Reason.RESTARTED_ELSEWHERE,
+            f"{explanation} Trying again ({attempts + 1} of {settings.START_ATTEMPTS}).",
+        ),
         at=now,
         start_attempts=attempts,
     )

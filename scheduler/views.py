@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.db.models import Prefetch
+from django.db.models import Exists, OuterRef, Prefetch
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -88,20 +88,21 @@ def _after_change(request: PortalRequest) -> HttpResponse:
 
 
 def _fleet_context(now: datetime) -> dict[str, object]:
-    gpus = Gpu.objects.with_held().order_by("model", "uuid")
+    held = Exists(Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None))
+    gpus = Gpu.objects.annotate(held=held).order_by("model", "uuid")
     nodes = Node.objects.filter(retired_at=None).order_by("name")
     rows = [
         (node, _status(node, now))
         for node in nodes.prefetch_related(Prefetch("gpus", gpus, to_attr="shown_gpus"))
     ]
-    usable = Gpu.objects.usable().filter(node__retired_at=None).with_held()
+    usable = Gpu.objects.usable().filter(node__retired_at=None)
     queue = Instance.objects.in_queue_order()
     return {
         "rows": rows,
         "queue": queue.select_related("plan", "team")[:QUEUE_ROWS],
         "figures": [
             Figure("Nodes ready", sum(status == "ready" for _, status in rows), len(rows)),
-            Figure("GPUs in use", usable.filter(held=True).count(), usable.count()),
+            Figure("GPUs in use", usable.filter(held).count(), usable.count()),
             Figure("Instances on nodes", Lease.objects.filter(ended_at=None).count()),
             Figure("Waiting", queue.count()),
         ],

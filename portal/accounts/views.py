@@ -43,7 +43,9 @@ def add_ssh_key(request: MemberRequest) -> HttpResponse:
 def remove_ssh_key(request: MemberRequest, key_id: int) -> HttpResponse:
     key = get_object_or_404(SshKey, user=request.user, pk=key_id)
     operations.remove_ssh_key(user=request.user, key=key)
-    messages.success(request, f"“{key.name}” is removed. Instances launched with it still let it in.")
+    messages.success(
+        request, f"“{key.name}” is removed. Instances launched with it still let it in."
+    )
     return redirect("accounts:settings")
 
 

@@ -30,5 +30,7 @@ def plan_list(request: HttpRequest) -> HttpResponse:
     ]
     per_gpu = {p.plan.gpu_model: p.micros_per_hour // p.plan.gpu_count for p in reversed(plans)}
     plans.sort(key=lambda priced: (-per_gpu[priced.plan.gpu_model], priced.plan.gpu_model))
-    template = "catalog/list.html#plans" if request.headers.get("HX-Request") else "catalog/list.html"
+    template = (
+        "catalog/list.html#plans" if request.headers.get("HX-Request") else "catalog/list.html"
+    )
     return render(request, template, {"plans": plans})

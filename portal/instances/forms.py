@@ -1,7 +1,7 @@
 """The launch form: text boxes in, a LaunchRequest out."""
 
 import shlex
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -10,23 +10,21 @@ from portal.catalog.models import Image, Plan
 from portal.instances.operations.admission import LaunchRequest
 
 
-class PlanField(forms.ModelChoiceField[Plan]):
+class PlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # no such class at run time
     def label_from_instance(self, obj: Plan) -> str:
         return f"{obj.gpu_count} × {obj.gpu_model.removeprefix('NVIDIA ')} ({obj.sku})"
 
 
-class SshKeysField(forms.ModelMultipleChoiceField[SshKey]):
+class SshKeysField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
     def label_from_instance(self, obj: SshKey) -> str:
         return obj.name
 
 
 class LaunchForm(forms.Form):
-    """What a member asks for. `launch_key` is drawn with the page, so a double click launches once."""
+    """What a member asks for. `launch_key` is drawn with the page: a double click launches once."""
 
     launch_key = forms.UUIDField(widget=forms.HiddenInput)
-    plan = PlanField(
-        Plan.objects.none(), to_field_name="sku", empty_label=None, blank=False
-    )
+    plan = PlanField(Plan.objects.none(), to_field_name="sku", empty_label=None, blank=False)
     name = forms.CharField(
         required=False,
         max_length=63,
@@ -62,17 +60,12 @@ class LaunchForm(forms.Form):
         plans = Plan.objects.offered().select_related("availability")
         images = Image.objects.offered().order_by("name")
         keys = user.ssh_keys.order_by("name", "pk")
-        self._choose("plan", plans.order_by("gpu_model", "gpu_count"))
-        self._choose("image", images)
-        self._choose("ssh_keys", keys)
+        choices = {"plan": plans.order_by("gpu_model", "gpu_count"), "image": images}
+        for name, rows in (choices | {"ssh_keys": keys}).items():
+            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
         if not self.is_bound:
             self.initial.setdefault("image", images.values_list("slug", flat=True).first())
             self.initial.setdefault("ssh_keys", keys)
-
-    def _choose(self, name: str, rows: Any) -> None:
-        field = self.fields[name]
-        assert isinstance(field, forms.ModelChoiceField)
-        field.queryset = rows
 
     @property
     def has_advanced(self) -> bool:

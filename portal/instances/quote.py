@@ -38,7 +38,7 @@ def quote(*, team: Team, plan: Plan, now: datetime) -> Quote:
     return Quote(
         plan=plan,
         micros_per_hour=price_per_hour(plan, now=now),
-        available_micros=funds.balance(team.account_id, now).available_micros,
+        available_micros=funds.balance(team.account_id, now=now).available_micros,
         gpus_in_use=gpus_in_use(team),
         gpu_quota=team.gpu_quota,
         free_now=availability.free_now if availability else 0,

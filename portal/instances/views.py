@@ -36,7 +36,7 @@ def dashboard(request: MemberRequest) -> HttpResponse:
     live = Instance.objects.for_team(team).live()
     context = {
         "member": request.member,
-        "balance": funds.balance(team.account_id, now),
+        "balance": funds.balance(team.account_id, now=now),
         "running": live.filter(state=State.RUNNING).count(),
         "moving": live.exclude(state=State.RUNNING).exists(),
         "gpus_in_use": quote.gpus_in_use(team),
@@ -152,7 +152,7 @@ def _shown(instances: Any) -> Any:
 def _with_costs(instances: Any, *, now: datetime) -> list[tuple[Instance, int]]:
     """Each instance with its cost so far in micros, in two queries however many there are."""
     rows = list(instances)
-    costs = metering.costs_of([instance.pk for instance in rows], now)
+    costs = metering.costs_of(references=[instance.pk for instance in rows], now=now)
     return [(instance, costs.get(instance.pk, 0)) for instance in rows]
 
 

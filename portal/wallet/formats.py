@@ -7,6 +7,7 @@ from billing.rating import money as micros
 register = template.Library()
 
 NOTHING = "–"
+CENT = 10_000  # micros
 
 
 @register.filter
@@ -18,13 +19,15 @@ def money(amount: int | None) -> str:
 @register.filter
 def available_money(amount: int) -> str:
     """What can be spent: rounded down to the cent, so that a page never promises too much."""
-    return micros.format_available(amount)
+    return micros.format_micros(max(amount, 0) // CENT * CENT)
 
 
 @register.filter
 def running_money(amount: int) -> str:
-    """What ticks by the second: $0.000691, $3.4756."""
-    return micros.format_running(amount)
+    """What ticks by the second: $3.4756, and to the micro while it is below a cent: $0.000691."""
+    if amount == 0 or abs(amount) >= CENT:
+        return micros.format_micros(amount, decimals=4 if amount else 2)
+    return micros.format_micros(amount, decimals=6)
 
 
 @register.filter
@@ -43,3 +46,9 @@ def clock(seconds: int) -> str:
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
+
+
+@register.filter
+def gib(mebibytes: int) -> int:
+    """Whole GiB of a number of MiB, rounded down."""
+    return mebibytes // 1024

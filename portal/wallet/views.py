@@ -17,12 +17,10 @@ def overview(request: MemberRequest) -> HttpResponse:
     """Balance, running month and statements; asked by htmx, only the balance."""
     now = timezone.now()
     account_id = request.member.team.account_id
-    context: dict[str, object] = {"balance": funds.balance(account_id, now)}
+    context: dict[str, object] = {"balance": funds.balance(account_id, now=now)}
     if request.htmx:
         return render(request, "wallet/overview.html#balance", context)
-    context["preview"] = statements.preview(
-        account_id=account_id, month=_month_of(now), now=now
-    )
+    context["preview"] = statements.preview(account_id=account_id, month=_month_of(now), now=now)
     context["statements"] = statements.issued(account_id=account_id)
     return render(request, "wallet/overview.html", context)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Max
 
 from billing import charging, funds, holds, prices
 from billing.models import Price, UsageInterval
@@ -54,7 +55,11 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     hold = holds.release(reference=reference, now=now)
     if hold is None:
         raise NothingHeld(f"{reference} has no open hold.")
-    return _open(hold.account_id, reference, hold.price, at=whole_second(now))
+    # Two servers' clocks may differ by a little: no second is begun twice.
+    earlier = UsageInterval.objects.filter(reference=reference)
+    last_end = earlier.aggregate(last=Max("ended_at"))["last"]
+    at = whole_second(now) if last_end is None else max(last_end, whole_second(now))
+    return _open(hold.account_id, reference, hold.price, at=at)
 
 
 @transaction.atomic

@@ -60,7 +60,10 @@ class LaunchForm(forms.Form):
         plans = Plan.objects.offered().select_related("availability")
         images = Image.objects.offered().order_by("name")
         keys = user.ssh_keys.order_by("name", "pk")
-        choices = {"plan": plans.order_by("gpu_model", "gpu_count"), "image": images}
+        choices: dict[str, Any] = {
+            "plan": plans.order_by("gpu_model", "gpu_count"),
+            "image": images,
+        }
         for name, rows in (choices | {"ssh_keys": keys}).items():
             cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
         if not self.is_bound:

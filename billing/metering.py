@@ -158,7 +158,7 @@ def cost_of(*, reference: UUID, now: datetime) -> Cost:
     intervals = UsageInterval.objects.filter(reference=reference).select_related("account")
     lines, burn = [], 0
     for interval in intervals.order_by("started_at", "pk"):
-        until = _shown_until(interval, now)
+        until = shown_until(interval, now)
         lines.append(
             CostLine(
                 started_at=interval.started_at,
@@ -179,11 +179,12 @@ def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
     totals = dict.fromkeys(references, 0)
     intervals = UsageInterval.objects.filter(reference__in=totals).select_related("account")
     for interval in intervals:
-        totals[interval.reference] += interval.cost_micros(_shown_until(interval, now))
+        totals[interval.reference] += interval.cost_micros(shown_until(interval, now))
     return totals
 
 
-def _shown_until(interval: UsageInterval, now: datetime) -> datetime:
+def shown_until(interval: UsageInterval, now: datetime) -> datetime:
+    """Up to when a shown cost counts: no further than it is seen to run and can be paid."""
     return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q, Sum
 from psycopg import Error as PsycopgError
 
 from portal import hints
@@ -99,11 +99,11 @@ def commit(assignment: Assignment, *, now: datetime) -> bool:
 
 
 def _commit(assignment: Assignment, *, now: datetime) -> None:
-    # A node that is cordoned or retired meanwhile waits for this row, or has it first.
-    node = Node.objects.select_for_update(no_key=True).get(pk=assignment.node_id)
+    node = lock_node(assignment.node_id)
     gpus = Gpu.objects.free().filter(uuid__in=assignment.gpu_uuids, node=node)
     gpu_ids = list(gpus.values_list("pk", flat=True))
-    if node.cordoned_at or node.retired_at or len(gpu_ids) != len(assignment.gpu_uuids):
+    all_free = len(gpu_ids) == len(assignment.gpu_uuids)
+    if node.cordoned_at or node.retired_at or not all_free or not _has_room(node, assignment):
         raise _LostRace
     moved = reports.record_placed(
         instance_id=assignment.instance_id,
@@ -125,6 +125,21 @@ def _commit(assignment: Assignment, *, now: datetime) -> None:
         for gpu_id in gpu_ids
     )
     hints.send(hints.node_topic(node.pk))
+
+
+def _has_room(node: Node, assignment: Assignment) -> bool:
+    """Whether vCPUs and memory still suffice: no constraint can say so, the node's lock does."""
+    leased = Lease.objects.filter(node=node, ended_at=None).values("instance")
+    together = Instance.objects.filter(Q(pk__in=leased) | Q(pk=assignment.instance_id))
+    total = together.aggregate(vcpus=Sum("plan__vcpus"), memory_gib=Sum("plan__memory_gib"))
+    return (total["vcpus"] or 0) <= node.vcpus and (
+        total["memory_gib"] or 0
+    ) * MIB_PER_GIB <= node.memory_mib
+
+
+def lock_node(node_id: int) -> Node:
+    """One commit at a time per node: a cordon or a second cycle waits for it, or came first."""
+    return Node.objects.select_for_update(no_key=True).get(pk=node_id)
 
 
 class _LostRace(Exception):

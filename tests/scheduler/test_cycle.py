@@ -137,4 +137,3 @@ class TestCommit:
         assert not committed
         assert instance.state == State.QUEUED
         assert not Allocation.objects.exists()
-

@@ -1,0 +1,212 @@
+"""What happens at once: eight threads, each with its own connection."""
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from portal.catalog.models import Plan
+from portal.errors import DomainError
+from portal.instances.models import Instance, State
+from portal.instances.operations import ending, reports
+from portal.instances.operations.admission import LaunchRequest, QuotaExceeded, launch
+from scheduler import cycle, fleet, leases
+from scheduler.models import Allocation, Gpu, Lease, Node
+from scheduler.placement.snapshot import Assignment
+from tests.factories import (
+    NOON,
+    make_image,
+    make_instance,
+    make_member,
+    make_node,
+    make_plan,
+    make_team,
+)
+from tests.nodes import enroll_request
+from tests.races import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class TestCyclesAtOnce:
+    def test_give_each_gpu_once(self) -> None:
+        make_node(gpus=3)
+        plan = make_plan()
+        for _ in range(5):
+            make_instance(plan=plan)
+
+        placed = sum(at_once(lambda: cycle.run(now=NOON)))
+
+        assert placed == 3
+        assert Allocation.objects.filter(released_at=None).count() == 3
+        assert Instance.objects.filter(state=State.QUEUED).count() == 2
+
+    def test_never_give_out_more_vcpus_than_a_node_has(self) -> None:
+        """Fails without the node's lock: no constraint knows of vCPUs."""
+        make_node(gpus=8, vcpus=3)
+        plan = make_plan()
+        assignments = iter([self.planned(plan) for _ in range(8)])
+
+        at_once(lambda: cycle.commit(next(assignments), now=NOON))
+
+        assert Lease.objects.count() == 3
+
+    def test_rely_on_the_constraint_where_code_and_lock_fail(self, broken_cycle: None) -> None:
+        """Every commit believes the one GPU free, and waits for none: the database refuses."""
+        self.eight_commits_of_one_gpu()
+
+        assert Allocation.objects.filter(released_at=None).count() == 1
+        assert Lease.objects.count() == 1
+
+    def test_would_give_a_gpu_twice_without_the_constraint(self, broken_cycle: None) -> None:
+        """The proof that the test above can fail."""
+        [constraint] = [
+            c for c in Allocation._meta.constraints if c.name == "gpu_has_one_live_allocation"
+        ]
+        with connection.schema_editor() as editor:
+            editor.remove_constraint(Allocation, constraint)
+        try:
+            self.eight_commits_of_one_gpu()
+
+            assert Allocation.objects.filter(released_at=None).count() == 8
+        finally:
+            Allocation.objects.all().delete()
+            with connection.schema_editor() as editor:
+                editor.add_constraint(Allocation, constraint)
+
+    @pytest.fixture
+    def broken_cycle(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(type(Gpu.objects.all()), "free", lambda self: self.usable())
+        monkeypatch.setattr(cycle, "lock_node", lambda node_id: Node.objects.get(pk=node_id))
+
+    def planned(self, plan: Plan) -> Assignment:
+        """A plan for a new instance, made while nothing is taken yet."""
+        gpu = Gpu.objects.exclude(uuid__in=self.taken).first()
+        assert gpu is not None
+        self.taken.append(gpu.uuid)
+        return Assignment(make_instance(plan=plan).pk, gpu.node_id, (gpu.uuid,))
+
+    @pytest.fixture(autouse=True)
+    def nothing_taken(self) -> None:
+        self.taken: list[str] = []
+
+    def eight_commits_of_one_gpu(self) -> None:
+        gpu = make_node(gpus=1).gpus.get()
+        plan = make_plan()
+        assignments = iter(
+            [Assignment(make_instance(plan=plan).pk, gpu.node_id, (gpu.uuid,)) for _ in range(8)]
+        )
+        at_once(lambda: cycle.commit(next(assignments), now=NOON))
+
+
+class TestLaunchesAtOnce:
+    def test_give_the_last_gpu_of_a_quota_once(self) -> None:
+        actor, plan, image = make_member(make_team(gpu_quota=1)), make_plan(), make_image()
+        keys = iter(range(8))
+
+        def try_to_launch() -> bool:
+            request = LaunchRequest(plan=plan, image=image)
+            try:
+                launch(actor=actor, request=request, launch_key=str(next(keys)), now=NOON)
+            except QuotaExceeded:
+                return False
+            return True
+
+        assert sum(at_once(try_to_launch)) == 1
+        assert Instance.objects.count() == 1
+
+    def test_with_one_key_make_one_instance(self) -> None:
+        actor, plan, image = make_member(), make_plan(), make_image()
+
+        def launch_once() -> bool:
+            request = LaunchRequest(plan=plan, image=image)
+            return launch(actor=actor, request=request, launch_key="one", now=NOON)[1]
+
+        assert sum(at_once(launch_once)) == 1
+        assert Instance.objects.count() == 1
+
+    def test_never_hold_more_than_there_is(self) -> None:
+        team = make_team(credit_micros=3 * 2_490_000, gpu_quota=99)
+        actor, plan, image = make_member(team), make_plan(), make_image()
+        keys = iter(range(8))
+
+        def try_to_launch() -> bool:
+            request = LaunchRequest(plan=plan, image=image)
+            try:
+                launch(actor=actor, request=request, launch_key=str(next(keys)), now=NOON)
+            except DomainError:
+                return False
+            return True
+
+        assert sum(at_once(try_to_launch)) == 3
+
+
+class TestMovesAtOnce:
+    def test_start_one_meter(self) -> None:
+        make_node()
+        instance = make_instance()
+        cycle.run(now=NOON)
+
+        started = at_once(lambda: reports.record_started(instance=instance, endpoints={}, now=NOON))
+
+        assert sum(started) == 1
+
+    def test_stop_and_ready_leave_no_meter_open(self) -> None:
+        actor = make_member()
+        make_node()
+        instance = make_instance(actor=actor)
+        cycle.run(now=NOON)
+        turns = iter(range(8))
+
+        def stop_or_start() -> None:
+            if next(turns) % 2:
+                ending.stop(actor=actor, instance=instance, now=NOON)
+            else:
+                reports.record_started(instance=instance, endpoints={}, now=NOON)
+
+        at_once(stop_or_start)
+
+        instance.refresh_from_db()
+        assert instance.state == State.STOPPING
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM billing_usageinterval WHERE ended_at IS NULL")
+            assert cursor.fetchone() == (0,)
+
+    def test_end_a_lease_once(self) -> None:
+        make_node()
+        make_instance()
+        cycle.run(now=NOON)
+        lease = Lease.objects.get()
+
+        assert sum(at_once(lambda: leases.end(lease, now=NOON))) == 1
+
+
+class TestJoinTokensAtOnce:
+    def test_let_one_machine_in(self) -> None:
+        _, secret = fleet.create_join_token(by=None, now=NOON)
+        names = iter(range(8))
+
+        def try_to_join() -> bool:
+            body = enroll_request(secret, f"node-{next(names)}")
+            try:
+                fleet.enroll(fleet.EnrollRequest.from_json(body), now=NOON)
+            except fleet.JoinTokenRefused:
+                return False
+            return True
+
+        assert sum(at_once(try_to_join)) == 1
+
+
+class TestTheDatabase:
+    def test_refuses_a_second_live_lease_of_an_instance(self) -> None:
+        node = make_node()
+        make_instance()
+        cycle.run(now=NOON)
+        first = Lease.objects.get()
+
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Lease.objects.create(
+                instance=first.instance,
+                node=node,
+                generation=2,
+                started_at=NOON,
+                expires_at=NOON,
+            )

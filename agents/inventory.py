@@ -12,7 +12,7 @@ import pynvml
 
 from agents import VERSION
 from agents.config import SimulatedModel
-from agents.containers import Runtime
+from agents.containers import Host, Runtime
 from agents.protocol import Inventory, SeenGpu
 
 logger = logging.getLogger(__name__)
@@ -41,10 +41,12 @@ class NodeInventory:
         *,
         node_name: str,
         simulated_gpus: Iterable[SimulatedModel] = (),
+        simulated_host: Host | None = None,
         nvml: ModuleType = pynvml,
     ) -> None:
         self._runtime = runtime
         self._simulated = simulate(node_name, simulated_gpus)
+        self._simulated_host = simulated_host
         self._devices = NvmlReader(nvml)
 
     async def read(self) -> Inventory:
@@ -52,9 +54,11 @@ class NodeInventory:
         host = await self._runtime.host()
         found = Devices(()) if self._runtime.simulated else await self._devices.read()
         pretends = not found.gpus and bool(self._simulated)
+        # GPUs that do not exist need vCPUs and memory that do not either, to be rented with.
+        offered = self._simulated_host if pretends and self._simulated_host else host
         return Inventory(
-            vcpus=host.vcpus,
-            memory_mib=host.memory_mib,
+            vcpus=offered.vcpus,
+            memory_mib=offered.memory_mib,
             gpus=self._simulated if pretends else found.gpus,
             driver_version=found.driver_version,
             agent_version=VERSION,

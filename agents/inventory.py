@@ -11,7 +11,7 @@ from types import ModuleType
 import pynvml
 
 from agents import VERSION
-from agents.config import SimulatedModel
+from agents.config import AgentConfig, SimulatedModel
 from agents.containers import Runtime
 from agents.protocol import Inventory, SeenGpu
 
@@ -33,18 +33,23 @@ class Devices:
 
 
 class NodeInventory:
-    """What this node has to offer: its GPUs by NVML, or those it is told to pretend to have."""
+    """What this node has to offer: its GPUs by NVML, or those it is told to pretend to have.
+
+    A machine that pretends to have GPUs pretends to have the vCPUs and the memory for them too,
+    or nothing that is sold with them would fit on it.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         *,
+        config: AgentConfig,
         node_name: str,
-        simulated_gpus: Iterable[SimulatedModel] = (),
         nvml: ModuleType = pynvml,
     ) -> None:
         self._runtime = runtime
-        self._simulated = simulate(node_name, simulated_gpus)
+        self._config = config
+        self._simulated = simulate(node_name, config.simulated_gpus)
         self._devices = NvmlReader(nvml)
 
     async def read(self) -> Inventory:
@@ -53,8 +58,8 @@ class NodeInventory:
         found = Devices(()) if self._runtime.simulated else await self._devices.read()
         pretends = not found.gpus and bool(self._simulated)
         return Inventory(
-            vcpus=host.vcpus,
-            memory_mib=host.memory_mib,
+            vcpus=self._config.simulated_vcpus if pretends else host.vcpus,
+            memory_mib=self._config.simulated_memory_mib if pretends else host.memory_mib,
             gpus=self._simulated if pretends else found.gpus,
             driver_version=found.driver_version,
             agent_version=VERSION,

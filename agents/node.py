@@ -34,7 +34,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         name = known.name if known else config.node_name
         choice = await _choose_runtime(config, known)
         containers = _make_runtime(config, choice, name)
-        stock = NodeInventory(containers, node_name=name, simulated_gpus=config.simulated_gpus)
+        stock = NodeInventory(containers, config=config, node_name=name)
         if known is None:
             await work_until(stop, _enroll(config, choice, stock))
         identity = state_folder.load(config.state)

@@ -27,8 +27,9 @@ async def _run(settings: config.AgentConfig) -> None:
 
 
 def main() -> int:
+    # Whoever keeps the lines (journald, Docker, `make up`) writes the time before each.
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s agent: %(message)s"
+        level=logging.INFO, stream=sys.stderr, format="%(levelname)s agent: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each sync tells nothing
     try:

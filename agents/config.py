@@ -42,8 +42,8 @@ class AgentConfig:
     join_token: str = ""
     runtime: RuntimeChoice = RuntimeChoice.AUTO
     simulated_gpus: tuple[SimulatedModel, ...] = ()
-    simulated_vcpus: int = 64
-    simulated_memory_mib: int = 524_288
+    simulated_vcpus: int = 16
+    simulated_memory_mib: int = 229_376
     docker_host: str = ""  # empty: Docker's own default
     advertise_address: str = "127.0.0.1"  # where published ports are bound and announced
     first_port: int = 20_000
@@ -51,7 +51,8 @@ class AgentConfig:
 
 
 DEFAULT_PORTS = "20000-24999"
-DEFAULT_RESOURCES = {"HEADRACE_SIMULATED_VCPUS": 64, "HEADRACE_SIMULATED_MEMORY_MIB": 524_288}
+# What a machine has for each of its GPUs, where it only pretends to have them.
+VCPUS_FOR_EACH_GPU, MEMORY_MIB_FOR_EACH_GPU = 16, 224 * 1024
 MAX_GPUS = 64
 LOWEST_PORT, HIGHEST_PORT = 1024, 65_535
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
@@ -59,16 +60,22 @@ NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 def read(environment: Mapping[str, str]) -> AgentConfig:
     """Raises Refused with one sentence about the first variable that does not make sense."""
-    first_port, last_port = _ports(environment.get("HEADRACE_PORTS", DEFAULT_PORTS))
+    first_port, last_port = _ports(environment.get("HEADRACE_PORTS") or DEFAULT_PORTS)
+    models = _models(environment.get("HEADRACE_SIMULATED_GPUS", ""))
+    gpus = max(1, sum(model.count for model in models))
     return AgentConfig(
         url=_url(environment.get("HEADRACE_URL", "")),
         state=_state(environment.get("HEADRACE_STATE", "")),
         node_name=_node_name(environment.get("HEADRACE_NODE_NAME") or socket.gethostname()),
         join_token=environment.get("HEADRACE_JOIN_TOKEN", ""),
         runtime=_runtime(environment.get("HEADRACE_RUNTIME") or RuntimeChoice.AUTO),
-        simulated_gpus=_models(environment.get("HEADRACE_SIMULATED_GPUS", "")),
-        simulated_vcpus=_positive(environment, "HEADRACE_SIMULATED_VCPUS"),
-        simulated_memory_mib=_positive(environment, "HEADRACE_SIMULATED_MEMORY_MIB"),
+        simulated_gpus=models,
+        simulated_vcpus=_positive(
+            environment, "HEADRACE_SIMULATED_VCPUS", default=gpus * VCPUS_FOR_EACH_GPU
+        ),
+        simulated_memory_mib=_positive(
+            environment, "HEADRACE_SIMULATED_MEMORY_MIB", default=gpus * MEMORY_MIB_FOR_EACH_GPU
+        ),
         docker_host=environment.get("DOCKER_HOST", ""),
         advertise_address=environment.get("HEADRACE_ADVERTISE_ADDRESS") or "127.0.0.1",
         first_port=first_port,
@@ -128,8 +135,8 @@ def _model(text: str) -> SimulatedModel:
     return SimulatedModel(int(match[1]), match[2].strip(), int(match[3]))
 
 
-def _positive(environment: Mapping[str, str], variable: str) -> int:
-    text = environment.get(variable) or str(DEFAULT_RESOURCES[variable])
+def _positive(environment: Mapping[str, str], variable: str, *, default: int) -> int:
+    text = environment.get(variable) or str(default)
     if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or not 0 < int(text) <= MAX_INTEGER:
         raise Refused(f"{variable} must be a positive whole number, not “{text[:40]}”.")
     return int(text)

@@ -11,8 +11,8 @@ from types import ModuleType
 import pynvml
 
 from agents import VERSION
-from agents.config import SimulatedModel
-from agents.containers import Host, Runtime
+from agents.config import AgentConfig, SimulatedModel
+from agents.containers import Runtime
 from agents.protocol import Inventory, SeenGpu
 
 logger = logging.getLogger(__name__)
@@ -33,20 +33,23 @@ class Devices:
 
 
 class NodeInventory:
-    """What this node has to offer: its GPUs by NVML, or those it is told to pretend to have."""
+    """What this node has to offer: its GPUs by NVML, or those it is told to pretend to have.
+
+    A machine that pretends to have GPUs pretends to have the vCPUs and the memory for them too,
+    or nothing that is sold with them would fit on it.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         *,
+        config: AgentConfig,
         node_name: str,
-        simulated_gpus: Iterable[SimulatedModel] = (),
-        simulated_host: Host | None = None,
         nvml: ModuleType = pynvml,
     ) -> None:
         self._runtime = runtime
-        self._simulated = simulate(node_name, simulated_gpus)
-        self._simulated_host = simulated_host
+        self._config = config
+        self._simulated = simulate(node_name, config.simulated_gpus)
         self._devices = NvmlReader(nvml)
 
     async def read(self) -> Inventory:
@@ -54,11 +57,9 @@ class NodeInventory:
         host = await self._runtime.host()
         found = Devices(()) if self._runtime.simulated else await self._devices.read()
         pretends = not found.gpus and bool(self._simulated)
-        # GPUs that do not exist need vCPUs and memory that do not either, to be rented with.
-        offered = self._simulated_host if pretends and self._simulated_host else host
         return Inventory(
-            vcpus=offered.vcpus,
-            memory_mib=offered.memory_mib,
+            vcpus=self._config.simulated_vcpus if pretends else host.vcpus,
+            memory_mib=self._config.simulated_memory_mib if pretends else host.memory_mib,
             gpus=self._simulated if pretends else found.gpus,
             driver_version=found.driver_version,
             agent_version=VERSION,

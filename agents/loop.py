@@ -73,6 +73,7 @@ class Agent:
         self._seq = 0
         self._leases: dict[Key, reconcile.Lease] = {}
         self._digest = ""
+        self._heard = 0  # answers to held syncs
         self._sync_within_seconds = HOLD_SECONDS
         self._is_away = False
         self._inventory: Inventory | None = None
@@ -132,26 +133,45 @@ class Agent:
 
     async def _exchange(self, wait_seconds: float, backoff: Backoff) -> bool:
         """One sync; on failure a pause, and False."""
-        request = self._request(wait_seconds)
+        request, heard_before = self._request(wait_seconds), self._heard
+        reply = await self._ask(request)
+        if reply is not None and self._hear(reply, request, heard_before):
+            backoff.reset()
+            return True
+        await asyncio.sleep(backoff.next_seconds())
+        return False
+
+    async def _ask(self, request: SyncRequest) -> SyncReply | None:
+        """The portal's answer; None, said once in the log, where there is none."""
         try:
             reply = await self._portal.sync(request)
         except Unreachable as away:
             if not self._is_away:
                 logger.warning("the portal is away: %s", away)
             self._is_away = True
+            return None
         except Rejected as refusal:
             if refusal.is_token_refused:
                 raise TokenRefused(str(refusal)) from refusal
             logger.error("the portal refuses (%s): %s", refusal.code, refusal)  # noqa: TRY400
-        else:
-            if self._is_away:
-                logger.info("the portal is back")
-            self._is_away = False
-            if self._take_in(reply, request):
-                backoff.reset()
-                return True
-        await asyncio.sleep(backoff.next_seconds())
-        return False
+            return None
+        if self._is_away:
+            logger.info("the portal is back")
+        self._is_away = False
+        return reply
+
+    def _hear(self, reply: SyncReply, request: SyncRequest, heard_before: int) -> bool:
+        """Act on a reply, unless it may be older than one that is acted on already.
+
+        A report can be answered after a held sync that was answered later. To act on its old
+        orders, while the next held sync waits for a change to the new ones, would leave the node
+        with old orders for as long as that is held.
+        """
+        if request.wait_seconds > 0:
+            self._heard += 1
+        elif heard_before != self._heard:
+            return True
+        return self._take_in(reply, request)
 
     def _request(self, wait_seconds: float) -> SyncRequest:
         assert self._inventory is not None, "stock is taken before the first sync"  # noqa: S101

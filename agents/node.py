@@ -34,12 +34,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         name = known.name if known else config.node_name
         choice = await _choose_runtime(config, known)
         containers = _make_runtime(config, choice, name)
-        stock = NodeInventory(
-            containers,
-            node_name=name,
-            simulated_gpus=config.simulated_gpus,
-            simulated_host=_simulated_host(config),
-        )
+        stock = NodeInventory(containers, config=config, node_name=name)
         if known is None:
             await work_until(stop, _enroll(config, choice, stock))
         identity = state_folder.load(config.state)
@@ -83,11 +78,8 @@ def _make_runtime(config: AgentConfig, choice: RuntimeChoice, node_name: str) ->
             ports=ports,
             pretended_gpus=frozenset(gpu.uuid for gpu in pretended),
         )
-    return SimulatedRuntime(config.state, host=_simulated_host(config), ports=ports)
-
-
-def _simulated_host(config: AgentConfig) -> Host:
-    return Host("simulated", config.simulated_vcpus, config.simulated_memory_mib)
+    host = Host("simulated", config.simulated_vcpus, config.simulated_memory_mib)
+    return SimulatedRuntime(config.state, host=host, ports=ports)
 
 
 async def _enroll(config: AgentConfig, choice: RuntimeChoice, stock: NodeInventory) -> None:

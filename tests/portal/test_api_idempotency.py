@@ -7,8 +7,8 @@ from django.utils import timezone
 from portal.accounts import idempotency
 from portal.accounts.models import ApiToken, IdempotentReply, Member, SshKey, Team
 from portal.accounts.roles import Role
-from portal.instances import api as instances_api
 from portal.instances.models import Instance
+from portal.instances.operations import admission
 from tests.factories import make_image, make_member, make_plan, make_team
 from tests.portal.callers import ED25519, by_secret, by_session, by_token, problem, secret_of
 from tests.races import at_once
@@ -166,7 +166,7 @@ class TestARequestThatIsNotAnsweredYet:
         client = by_token()
         client.raise_request_exception = False
         with monkeypatch.context() as broken:
-            broken.setattr(instances_api.admission, "launch", lambda **_: 1 / 0)
+            broken.setattr(admission, "launch", lambda **_: 1 / 0)
             assert problem(launch(client, body)) == (500, "fault")
 
         assert launch(client, body).status_code == 201

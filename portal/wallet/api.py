@@ -50,7 +50,7 @@ class BalanceView(APIView):
 class StatementsView(APIView):
     read_scope = write_scope = Scope.BILLING
 
-    @extend_schema(tags=["money"], responses=StatementList)
+    @extend_schema(tags=["money"], operation_id="statements_list", responses=StatementList)
     def get(self, request: Request) -> Response:
         """Every month that is issued, the newest first."""
         issued = statements.issued(account_id=acting_member(request).team.account_id)

@@ -137,10 +137,16 @@ class Start:
             preparing = self._supervisor.start(preparation(self._house, self._env))
         await self._ready(preparing, _said(preparing, MIGRATED))
         self._terminal.done("the tables are there")
-        async with asyncio.TaskGroup() as rest:
-            rest.create_task(self._serve())
-            simulated = rest.create_task(self._join(preparing))
-        self._terminal.summary(self._summary(simulated.result()))
+        # Web first: a person sees it, and imports are most of what the start costs.
+        portal = self._supervisor.start(web(self._house, self._env))
+        await self._supervisor.ended(preparing)
+        self._terminal.done("the catalogue is seeded")
+        for program in background(self._house, self._env):
+            self._supervisor.start(program)
+        await self._ready(portal, lambda: _answers(self._house.port))
+        self._terminal.done("the portal answers")
+        gpus = await self._join()
+        self._terminal.summary(self._summary(simulated(self._house.runtime(), gpus)))
 
     async def _ready(self, child: Child, probe: Callable[[], Awaitable[bool]]) -> None:
         await self._supervisor.ready(child, probe, within_seconds=START_SECONDS)
@@ -170,27 +176,13 @@ class Start:
         await self._ready(child, lambda: _has_database(sockets))
         self._terminal.done("PostgreSQL answers")
 
-    async def _serve(self) -> None:
-        child = self._supervisor.start(web(self._house, self._env))
-        await self._ready(child, lambda: _answers(self._house.port))
-        self._terminal.done("the portal answers")
-
-    async def _join(self, preparing: Child) -> str:
-        """Start what works on the seeded catalogue, and the agent that offers what it sells.
-
-        Web goes first: a person sees it, and imports are most of what the start costs.
-        Returns what is simulated.
-        """
-        await self._supervisor.ended(preparing)
-        self._terminal.done("the catalogue is seeded")
+    async def _join(self) -> str:
+        """Start this machine's agent and see it join; the GPUs it was told to pretend."""
         needs = self._house.folder.take_needs()
         child = self._supervisor.start(agent(self._house, self._env, needs))
-        for program in background(self._house, self._env):
-            self._supervisor.start(program)
         await self._ready(child, _exists(self._house.node))
         self._terminal.done("this machine's node has joined")
-        gpus = needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"]
-        return simulated(self._house.runtime(), gpus)
+        return str(needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"])
 
     def _summary(self, simulated: str) -> list[tuple[str, str]]:
         logins = self._house.folder.demo_logins() or {"none": "the seed made no demo log-ins"}

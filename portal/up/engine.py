@@ -29,17 +29,11 @@ async def runtime(env: Mapping[str, str]) -> str:
 
 
 def simulated(runtime: str, gpus: str) -> str:
-    """What is simulated, in words for the summary; `gpus` as the agent is told to offer them.
-
-    >>> simulated("docker", "8xNVIDIA H100 80GB HBM3:81559,4xNVIDIA L4:23034")
-    '8 × NVIDIA H100 80GB HBM3, 4 × NVIDIA L4; containers are real ones (Docker)'
-    """
+    """What is simulated, in words for the summary; `gpus` as the agent is told to offer them."""
     parts = []
     if not NVIDIA_DRIVER.exists():
         offered = (offer.rpartition(":")[0].split("x", 1) for offer in gpus.split(",") if offer)
-        parts.append(", ".join(f"{count} × {model}" for count, model in offered))
+        parts.append(f"GPUs ({', '.join(f'{count} × {model}' for count, model in offered)})")
     if runtime == "simulated":
-        parts.append("containers, as no Docker engine answers here")
-    else:
-        parts.append("containers are real ones (Docker)")
-    return "; ".join(parts)
+        parts.append("containers (no Docker engine answers here)")
+    return " and ".join(parts) or "nothing"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -85,10 +86,10 @@ def servers(house: House, env: Mapping[str, str]) -> tuple[Program, Program, Pro
     )
 
 
-def agent(house: House, env: Mapping[str, str], needs: Mapping[str, str]) -> Program:
+def agent(house: House, env: Mapping[str, str], needs: Mapping[str, Any]) -> Program:
     """This machine's node agent: it offers the simulated GPUs where the machine has none."""
     told = {
-        "HEADRACE_SIMULATED_GPUS": needs["simulated_gpus"],
+        **needs["simulated_node"],
         "HEADRACE_STATE": str(house.node.parent),
         "HEADRACE_URL": house.url,
         **env,
@@ -169,7 +170,8 @@ class Start:
         program = agent(self._house, self._env, needs)
         await self._ready(self._supervisor.start(program), _exists(self._house.node))
         self._terminal.done("this machine's node has joined")
-        return engine.simulated(self._env["HEADRACE_RUNTIME"], needs["simulated_gpus"])
+        gpus = needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"]
+        return engine.simulated(self._env["HEADRACE_RUNTIME"], gpus)
 
     def _summary(self, simulated: str) -> list[tuple[str, str]]:
         logins = self._house.folder.demo_logins() or {"none": "the seed made no demo log-ins"}

@@ -2,7 +2,7 @@
 
 One process for all its commands, started before the database answers: most of the time of a
 single `manage.py` run goes into imports. It prints MIGRATED when the tables are there, and at
-the end writes to FILE, as JSON, what the node agent needs: `simulated_gpus`, and with `--join`
+the end writes to FILE, as JSON, what the node agent needs: `simulated_node`, and with `--join`
 a one-use `join_token`.
 """
 
@@ -28,8 +28,8 @@ def main(result: Path, *, join: bool) -> None:
     wait_for_database(os.environ["DATABASE_URL"], within_seconds=STORE_SECONDS)
     manage("migrate", "--verbosity", "0")
     print(MIGRATED, flush=True)  # noqa: T201 - the supervisor reads it
-    manage("seed")
-    needs = {"simulated_gpus": manage("seed", "--print-simulated-gpus")}
+    manage("seed", "--demo-credentials", str(result.with_name("demo.json")))
+    needs = {"simulated_node": json.loads(manage("seed", "--print-simulated-node"))}
     if join:
         needs["join_token"] = manage("enroll_node", "--token-only")
     result.touch(mode=0o600)

@@ -1,5 +1,6 @@
-"""Opening accounts, and putting money on them."""
+"""Accounts are opened here, and money comes into them."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import transaction
@@ -7,32 +8,42 @@ from django.db import transaction
 from billing import funds, ledger
 from billing.models import Account, EntryKind
 
-REVENUE = "revenue:compute"
-PROMO_EXPENSE = "promo_expense"
-CASH = "cash"
+# Where the money of a credit comes from.
+SOURCES: Mapping[EntryKind, str] = {
+    EntryKind.TRIAL_CREDIT: "promo_expense",
+    EntryKind.TOP_UP: "stripe:clearing",
+    EntryKind.ADJUSTMENT: "goodwill",
+}
 
 
 def open_account(*, code: str, currency: str = "USD") -> Account:
-    """A customer's prepaid account: its balance never falls below nought."""
+    """An empty account of a customer: prepaid, so its balance is never below nought."""
     return Account.objects.create(code=code, currency=currency, floor_micros=0)
 
 
 def system_account(code: str) -> Account:
-    """One of the house's own accounts, made when first named; it has no floor."""
+    """A house account, made when first used.
+
+    It has no floor and so no stored balance: no row that every posting would have to lock.
+    """
     account, _ = Account.objects.get_or_create(code=code)
     return account
 
 
 def grant_trial_credit(*, account_id: int, amount_micros: int, now: datetime) -> bool:
-    """The credit a new customer starts with, once. Returns False where it was given before."""
+    """Give a new customer something to try with, once for each account.
+
+    Returns False where it was given before, or is nought. Raises CauseTaken where it was another
+    amount before.
+    """
     if amount_micros == 0:
         return False
     return credit(
         account_id=account_id,
-        source=PROMO_EXPENSE,
         amount_micros=amount_micros,
-        kind=EntryKind.TRIAL_CREDIT,
         cause=f"trial:{account_id}",
+        kind=EntryKind.TRIAL_CREDIT,
+        note="Trial credit",
         now=now,
     )
 
@@ -41,21 +52,27 @@ def grant_trial_credit(*, account_id: int, amount_micros: int, now: datetime) ->
 def credit(
     *,
     account_id: int,
-    source: str,
     amount_micros: int,
-    kind: EntryKind,
     cause: str,
+    kind: EntryKind,
+    note: str,
     now: datetime,
 ) -> bool:
-    """Move money from a house account to a customer's, once per `cause`."""
+    """Put money into an account, once for each cause; what it uses may go on for longer.
+
+    Returns False where the cause was posted before. Raises ValueError for an amount that is not
+    positive, and KeyError for a kind that is no credit.
+    """
     funds.lock(account_id)
-    moved = ledger.post(
-        debit_id=system_account(source).pk,
+    posted = ledger.post(
+        debit_id=system_account(SOURCES[kind]).pk,
         credit_id=account_id,
         amount_micros=amount_micros,
         kind=kind,
         cause=cause,
         at=now,
+        note=note,
     )
-    funds.reckon(account_id)
-    return moved
+    if posted:
+        funds.reckon(account_id)
+    return posted

@@ -1,83 +1,65 @@
-"""From intervals to the ledger: every charge is C(through) less what was charged before."""
+"""What was used becomes entries in the ledger: late, twice or at once, the total is the same."""
 
-from datetime import datetime
+import logging
+from datetime import datetime, timedelta
 
-from django.db import transaction
-from django.db.models import F, Q
+from django.db import DatabaseError, transaction
+from django.db.models import DateTimeField, F, Value
+from django.db.models.functions import Least
 
-from billing import accounts, funds, ledger
-from billing.models import EntryKind, UsageInterval
-from billing.rating.charge import charged_micros
-from billing.rating.intervals import (
-    cut,
-    epoch,
-    months_within,
-    seconds_between,
-    whole_second,
-)
+from billing import funds
+from billing.ledger import InsufficientFunds
+from billing.metering import follow_prices
+from billing.models import UsageInterval
+from billing.rating.intervals import month_bounds, month_of
+from billing.settlement import settle
+
+logger = logging.getLogger(__name__)
+
+SECOND = timedelta(seconds=1)
 
 
-def charge_due(*, now: datetime, limit: int = 10_000) -> int:
-    """Charge all that has run and is not charged yet; returns the number of entries posted.
+def charge_due(*, now: datetime, limit: int = 1000, every: timedelta = timedelta(0)) -> int:
+    """Charge open intervals up to `now`, their last confirmation or the end of their money.
 
-    Each interval is its own short transaction, so a crash loses none of the others. Running it
-    late, twice or at once posts the same total: an entry's cause names the second it pays up to,
-    and the account's lock lets one worker look at an interval at a time.
+    Only those that have not been charged for `every`, or not up to the start of this month: the
+    total does not depend on when it is asked for, but each time adds a row to the ledger. The
+    longest uncharged come first, at most `limit`.
+
+    Returns the micros posted. Each interval is its own transaction under its account's lock, so
+    a worker that is killed leaves the others charged and its own as it was; one that cannot be
+    charged is logged as an error and keeps no other waiting.
     """
-    due = UsageInterval.objects.filter(Q(ended_at=None) | Q(charged_until__lt=F("ended_at")))
-    ids = list(due.order_by("pk").values_list("pk", flat=True)[:limit])
-    return sum(_charge_one(interval_id, now=now) for interval_id in ids)
+    charged = 0
+    for interval_id, account_id in _due(now, every)[:limit]:
+        try:
+            charged += _charge(interval_id, account_id, now)
+        except (DatabaseError, InsufficientFunds):
+            logger.exception("interval not charged", extra={"interval": interval_id})
+    return charged
+
+
+def _due(now: datetime, every: timedelta) -> list[tuple[int, int]]:
+    month_start, _ = month_bounds(month_of(now))
+    payable = Least(
+        Value(now, output_field=DateTimeField()), F("confirmed_at"), F("account__exhaust_at")
+    )
+    due = UsageInterval.objects.annotate(payable=payable).filter(
+        ended_at=None,
+        payable__gte=F("charged_until") + SECOND,
+        charged_until__lt=max(now - every, month_start),
+    )
+    return list(due.order_by("charged_until", "pk").values_list("pk", "account"))
 
 
 @transaction.atomic
-def _charge_one(interval_id: int, *, now: datetime) -> int:
-    account_id = UsageInterval.objects.values_list("account_id", flat=True).get(pk=interval_id)
-    account = funds.lock(account_id)
-    interval = UsageInterval.objects.get(pk=interval_id)
-    # Only confirmed time is charged: a lost node's interval ends at its last confirmation.
-    through = interval.ended_at or min(now, interval.confirmed_at)
-    if account.exhaust_at is not None and interval.ended_at is None:
-        through = min(through, account.exhaust_at)
-    return charge(interval, through=through)
-
-
-def charge(interval: UsageInterval, *, through: datetime) -> int:
-    """Post what [charged_until, through) costs, cut at month borders; returns the entries posted.
-
-    The caller holds the account's lock. An earlier `through` than was charged does nothing.
-    """
-    through = whole_second(through)
-    start = interval.charged_until
-    if through <= start:
+def _charge(interval_id: int, account_id: int, now: datetime) -> int:
+    funds.lock(account_id)
+    interval = UsageInterval.objects.filter(pk=interval_id, ended_at=None).first()
+    if interval is None:
         return 0
-    revenue = accounts.system_account(accounts.REVENUE)
-    posted = 0
-    for piece in cut(start, through, at=months_within(start, through)):
-        posted += _post_piece(interval, piece, revenue_id=revenue.pk)
-    interval.save(update_fields=["charged_until", "charged_micros"])
-    return posted
-
-
-def _post_piece(
-    interval: UsageInterval, piece: tuple[datetime, datetime], *, revenue_id: int
-) -> int:
-    _, end = piece
-    total = charged_micros(
-        micros_per_hour=interval.micros_per_hour,
-        seconds=seconds_between(interval.started_at, end),
-    )
-    amount = total - interval.charged_micros
-    interval.charged_until, interval.charged_micros = end, total
-    if amount == 0:
+    moment = min(now, interval.confirmed_at)
+    interval, payable = follow_prices(interval, moment=moment)
+    if payable == interval.charged_until:
         return 0
-    ledger.post(
-        debit_id=interval.account_id,
-        credit_id=revenue_id,
-        amount_micros=amount,
-        kind=EntryKind.USAGE,
-        cause=f"usage:{interval.pk}:{epoch(end)}",
-        at=end,
-        period=piece,
-        interval=interval,
-    )
-    return 1
+    return settle(interval, until=payable, at=now)

@@ -1,50 +1,34 @@
-"""How long the money lasts, and who has run out of it.
+"""How much an account has, how fast it goes, and when it is used up."""
 
-The end is computed when something changes, never looked for: `Account.exhaust_at` holds the
-second up to which the balance, less what is held, pays for all that runs.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import OuterRef, Subquery, Sum
+from django.db.models.functions import Coalesce
 
 from billing.models import Account, Hold, UsageInterval
-from billing.rating.charge import Burn, charged_micros, exhausted_at
-from billing.rating.intervals import epoch, from_epoch, seconds_between, whole_second
-
-# A datetime holds no later year than 9999; who is funded for longer is funded for ever.
-FOR_EVER = 253_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Exhausted:
-    """Something that runs unfunded, and the second from which it does."""
-
-    reference: UUID
-    exhaust_at: datetime
+from billing.rating import charge
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An account as its owner should see it now, in micros.
+    """An account at a moment, in micros. Available = settled - accrued - held, less its floor.
 
-    available = settled − accrued − held; `accrued` is used but not posted yet.
+    `settled` is in the ledger; `accrued` is used, but not charged yet; `held` is set aside for
+    what is to start. `burn_micros_per_hour` is what all open intervals cost in an hour, and
+    `exhaust_at` is when they will have used it up; None: never.
     """
 
     currency: str
     settled_micros: int
     accrued_micros: int
     held_micros: int
+    available_micros: int
     burn_micros_per_hour: int
     exhaust_at: datetime | None
-
-    @property
-    def available_micros(self) -> int:
-        return self.settled_micros - self.accrued_micros - self.held_micros
 
     @property
     def live_micros(self) -> int:
@@ -52,85 +36,140 @@ class Balance:
         return self.settled_micros - self.accrued_micros
 
 
+@dataclass(frozen=True, slots=True)
+class Unfunded:
+    """What still runs although its account is used up, and the second when that happened."""
+
+    reference: UUID
+    exhaust_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """An account with its open holds and intervals, all as of one moment of the database."""
+
+    account: Account
+    held_micros: int
+    intervals: Sequence[UsageInterval]
+
+    def at(self, moments: Sequence[datetime]) -> Balance:
+        """Its balance where the intervals are known to go on up to `moments`, in their order."""
+        account = self.account
+        accrued = sum(
+            interval.cost_micros(interval.payable_until(moment, account.exhaust_at))
+            - interval.charged_micros
+            for interval, moment in zip(self.intervals, moments, strict=True)
+        )
+        return Balance(
+            currency=account.currency,
+            settled_micros=account.balance_micros,
+            accrued_micros=accrued,
+            held_micros=self.held_micros,
+            available_micros=self.unheld_micros - accrued,
+            burn_micros_per_hour=sum(interval.micros_per_hour for interval in self.intervals),
+            exhaust_at=account.exhaust_at,
+        )
+
+    @property
+    def unheld_micros(self) -> int:
+        floor = self.account.floor_micros or 0
+        return self.account.balance_micros - floor - self.held_micros
+
+
 def lock(account_id: int) -> Account:
-    """Serialise what changes an account's funds; the caller is in a transaction."""
+    """The account's row, locked until the transaction ends.
+
+    Whatever opens, closes, charges, holds or credits takes it first, so that each sees what the
+    others did, and no two wait for each other.
+    """
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
 
 
 def reckon(account_id: int) -> datetime | None:
-    """Compute `exhaust_at` anew; the caller holds the account's lock and changed its funds.
+    """Compute when the account is used up, and store it. The account must be locked."""
+    end = exhaustion(account_id)
+    Account.objects.filter(pk=account_id).update(exhaust_at=end)
+    return end
 
-    Charging needs no new reckoning: what leaves the balance is then charged.
-    """
-    account = Account.objects.get(pk=account_id)
-    second = exhausted_at(
-        balance_micros=account.balance_micros - held_micros(account_id),
-        burns=[_burn(interval) for interval in open_intervals(account_id)],
+
+def exhaustion(account_id: int) -> datetime | None:
+    """When the open intervals of an account will have used it up; None: never."""
+    state = _read(account_id)
+    return charge.exhaust_at(
+        available_micros=state.unheld_micros,
+        burns=[
+            charge.Burn(
+                interval.micros_per_hour,
+                interval.started_at,
+                interval.charged_until,
+                interval.charged_micros,
+            )
+            for interval in state.intervals
+        ],
     )
-    exhaust_at = None if second is None or second > FOR_EVER else from_epoch(second)
-    Account.objects.filter(pk=account_id).update(exhaust_at=exhaust_at)
-    return exhaust_at
 
 
-def unfunded(now: datetime) -> list[Exhausted]:
-    """What runs though its account's money has ended, by the time it ended. One indexed query."""
-    running = UsageInterval.objects.filter(ended_at=None, account__exhaust_at__lte=now)
-    rows = running.order_by("account__exhaust_at", "pk")
+def exhaust_at(account_id: int) -> datetime | None:
+    """When the account is used up, as last reckoned; None: never."""
+    return Account.objects.values_list("exhaust_at", flat=True).get(pk=account_id)
+
+
+def balance(account_id: int, now: datetime) -> Balance:
+    """What a page shows: use counts as long as it is confirmed, see `seen_until`."""
+    state = _read(account_id)
+    return state.at([seen_until(interval, now) for interval in state.intervals])
+
+
+def live_balance_micros(account_id: int, now: datetime) -> int:
+    """Settled less accrued, to the second."""
+    return balance(account_id, now).live_micros
+
+
+def admissible(account_id: int, now: datetime) -> Balance:
+    """What a launch may count on: what is unconfirmed counts as used. Lock the account."""
+    state = _read(account_id)
+    return state.at([now] * len(state.intervals))
+
+
+def unfunded(now: datetime, limit: int = 1000) -> list[Unfunded]:
+    """What is to be stopped because its account is used up, the longest overdue first."""
+    overdue = UsageInterval.objects.filter(
+        ended_at=None, micros_per_hour__gt=0, account__exhaust_at__lte=now
+    ).order_by("account__exhaust_at", "pk")
     return [
-        Exhausted(reference, exhaust_at)
-        for reference, exhaust_at in rows.values_list("reference", "account__exhaust_at")
-        if exhaust_at is not None
+        Unfunded(reference, end)
+        for reference, end in overdue.values_list("reference", "account__exhaust_at")[:limit]
+        if end is not None
     ]
 
 
-def balance(account_id: int, *, now: datetime) -> Balance:
-    """Three queries, whatever the account has used."""
-    account = Account.objects.get(pk=account_id)
-    intervals = list(open_intervals(account_id))
-    accrued = sum(
-        accrued_micros(interval, until=live_until(interval, account.exhaust_at, now=now))
-        for interval in intervals
-    )
-    return Balance(
-        currency=account.currency,
-        settled_micros=account.balance_micros,
-        accrued_micros=accrued,
-        held_micros=held_micros(account_id),
-        burn_micros_per_hour=sum(interval.micros_per_hour for interval in intervals),
-        exhaust_at=account.exhaust_at,
-    )
+def seen_until(interval: UsageInterval, now: datetime) -> datetime:
+    """Up to when a shown cost runs on: now, or some time after the last confirmation.
 
-
-def open_intervals(account_id: int) -> Iterable[UsageInterval]:
-    return UsageInterval.objects.filter(account=account_id, ended_at=None)
-
-
-def held_micros(account_id: int) -> int:
-    held = Hold.objects.filter(account=account_id, released_at=None)
-    return held.aggregate(total=Sum("amount_micros"))["total"] or 0
-
-
-def live_until(interval: UsageInterval, exhaust_at: datetime | None, *, now: datetime) -> datetime:
-    """Up to when an interval may be shown to have run: its end, or now while it is seen to run.
-
-    Never past the money's end, nor far past the last confirmation.
+    What is charged waits for the confirmation; a page would stand still between two of them.
     """
-    if interval.ended_at is not None:
-        return interval.ended_at
-    limits = [now, interval.confirmed_at + settings.CONFIRMATION_TOLERANCE]
-    if exhaust_at is not None:
-        limits.append(exhaust_at)
-    return max(interval.started_at, whole_second(min(limits)))
+    return min(now, interval.confirmed_at + settings.CONFIRMATION_TOLERANCE)
 
 
-def accrued_micros(interval: UsageInterval, *, until: datetime) -> int:
-    """What [started_at, until) costs beyond what is charged already; never negative."""
-    cost = charged_micros(
-        micros_per_hour=interval.micros_per_hour,
-        seconds=seconds_between(interval.started_at, until),
+def _read(account_id: int) -> _Account:
+    """One query where something runs, so a charge that lands meanwhile is not half seen."""
+    held = Coalesce(
+        Subquery(
+            Hold.objects.filter(account=OuterRef("account"), released_at=None)
+            .values("account")
+            .annotate(total=Sum("amount_micros"))
+            .values("total")
+        ),
+        0,
     )
-    return max(0, cost - interval.charged_micros)
-
-
-def _burn(interval: UsageInterval) -> Burn:
-    return Burn(interval.micros_per_hour, epoch(interval.started_at), interval.charged_micros)
+    intervals = list(
+        UsageInterval.objects.filter(account=account_id, ended_at=None)
+        .select_related("account")
+        .annotate(held_micros=held)
+        .order_by("pk")
+    )
+    if intervals:
+        return _Account(intervals[0].account, intervals[0].held_micros, intervals)
+    open_holds = Hold.objects.filter(account=account_id, released_at=None)
+    held_micros = open_holds.aggregate(total=Coalesce(Sum("amount_micros"), 0))["total"]
+    return _Account(Account.objects.get(pk=account_id), held_micros, [])

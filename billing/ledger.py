@@ -1,25 +1,36 @@
-"""The only module that writes LedgerEntry rows.
+"""The ledger: one row for each movement of money. The only writer of LedgerEntry."""
 
-The database does the rest (migration 0002): an entry can be neither changed nor removed, and
-writing one moves the stored balance of the accounts that have a floor.
-"""
-
+import uuid
 from datetime import datetime
-from typing import cast
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Q, Sum
-from psycopg import Error as PsycopgError
+from django.db.models.functions import Coalesce
 
 from billing.models import Account, EntryKind, LedgerEntry, UsageInterval
-from billing.rating.money import check_micros
+from billing.rating.intervals import Stretch
+from billing.rating.money import check_micros, format_available, format_needed
+
+FLOOR = "account_balance_stays_above_its_floor"
 
 
 class InsufficientFunds(Exception):
-    """An account cannot cover this without falling below its floor."""
+    """An account has less than is needed; nothing was written. Both amounts are in micros."""
+
+    def __init__(self, purpose: str, *, needed_micros: int, available_micros: int) -> None:
+        self.needed_micros = needed_micros
+        self.available_micros = available_micros
+        super().__init__(
+            f"{purpose} costs {format_needed(needed_micros)}, "
+            f"and {format_available(available_micros)} is available."
+        )
 
 
-def post(  # noqa: PLR0913 - a movement has this many sides, and each is named at the call
+class CauseTaken(Exception):
+    """The cause was posted before, with other accounts or another amount: a bug of the caller."""
+
+
+def post(  # noqa: PLR0913 - an entry is its fields
     *,
     debit_id: int,
     credit_id: int,
@@ -27,44 +38,48 @@ def post(  # noqa: PLR0913 - a movement has this many sides, and each is named a
     kind: EntryKind,
     cause: str,
     at: datetime,
-    period: tuple[datetime, datetime] | None = None,
+    period: Stretch | None = None,
     interval: UsageInterval | None = None,
     note: str = "",
 ) -> bool:
-    """Move money from the debited to the credited account, once per `cause`.
+    """Move `amount_micros` from one account to another, once for each cause.
 
-    Returns False where that cause was posted before. `period` is the time that usage pays for.
-    Raises InsufficientFunds where an account would fall below its floor, TypeError or ValueError
-    for what is no amount; nothing is written then.
+    Returns False where the cause was posted before. The floors of both accounts hold: raises
+    InsufficientFunds where one would be broken, and nothing is written then. `period` is the
+    time that was paid for; without one, the entry belongs to the moment `at`.
+
+    Raises CauseTaken, and TypeError or ValueError for an amount that is no positive integer.
     """
-    start, end = period or (at, at)
+    if check_micros(amount_micros) <= 0:
+        raise ValueError("an entry moves a positive amount")
     entry = LedgerEntry(
         debit_id=debit_id,
         credit_id=credit_id,
-        amount_micros=check_micros(amount_micros),
-        kind=kind,
+        amount_micros=amount_micros,
+        kind=EntryKind(kind),
         cause=cause,
         interval=interval,
-        period_start=start,
-        period_end=end,
+        period_start=period[0] if period else at,
+        period_end=period[1] if period else at,
         posted_at=at,
         note=note,
     )
     try:
         with transaction.atomic():
-            entry.save(force_insert=True)
+            posted = _insert(entry)
     except IntegrityError as error:
-        match _violated_constraint(error):
-            case "entry_once_per_cause":
-                return False
-            case "account_balance_stays_above_its_floor":
-                raise InsufficientFunds("The balance does not cover this.") from error
-        raise
-    return True
+        if violated_constraint(error) != FLOOR:
+            raise
+        raise InsufficientFunds(
+            "This", needed_micros=amount_micros, available_micros=_above_floor(debit_id)
+        ) from error
+    if not posted:
+        _check_same(entry)
+    return posted
 
 
 def balance_micros(account_id: int) -> int:
-    """What an account holds: stored where it has a floor, else the sum of its entries."""
+    """What was credited less what was debited: stored where a floor is set, else summed up."""
     account = Account.objects.get(pk=account_id)
     if account.floor_micros is not None:
         return account.balance_micros
@@ -72,17 +87,64 @@ def balance_micros(account_id: int) -> int:
 
 
 def sum_of_entries(account_id: int, *, before: datetime | None = None) -> int:
-    """Credits less debits, of all entries or of those whose period begins before a moment."""
-    entries = LedgerEntry.objects.filter(Q(credit=account_id) | Q(debit=account_id))
+    """The same from the entries alone; with `before`, of those that belong to earlier times."""
+    entries = LedgerEntry.objects.all()
     if before is not None:
         entries = entries.filter(period_start__lt=before)
-    totals = entries.aggregate(
-        credited=Sum("amount_micros", filter=Q(credit=account_id)),
-        debited=Sum("amount_micros", filter=Q(debit=account_id)),
+    sums = entries.filter(Q(debit=account_id) | Q(credit=account_id)).aggregate(
+        credited=Coalesce(Sum("amount_micros", filter=Q(credit=account_id)), 0),
+        debited=Coalesce(Sum("amount_micros", filter=Q(debit=account_id)), 0),
     )
-    return (totals["credited"] or 0) - (totals["debited"] or 0)
+    return int(sums["credited"] - sums["debited"])
 
 
-def _violated_constraint(error: IntegrityError) -> str | None:
-    cause = error.__cause__
-    return cast("PsycopgError", cause).diag.constraint_name if cause else None
+def violated_constraint(error: IntegrityError) -> str | None:
+    """The name of the constraint that refused a write, as the database tells it."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "constraint_name", None)
+
+
+# `bulk_create(ignore_conflicts=True)` would not tell whether the row was new.
+_INSERT = """
+INSERT INTO billing_ledgerentry (id, debit_id, credit_id, amount_micros, kind, cause, interval_id,
+                                 period_start, period_end, posted_at, note)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (cause) DO NOTHING
+"""
+
+
+def _insert(entry: LedgerEntry) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _INSERT,
+            [
+                uuid.uuid4(),
+                entry.debit_id,
+                entry.credit_id,
+                entry.amount_micros,
+                entry.kind,
+                entry.cause,
+                entry.interval_id,
+                entry.period_start,
+                entry.period_end,
+                entry.posted_at,
+                entry.note,
+            ],
+        )
+        return bool(cursor.rowcount)
+
+
+def _check_same(entry: LedgerEntry) -> None:
+    same = LedgerEntry.objects.filter(
+        cause=entry.cause,
+        debit=entry.debit_id,
+        credit=entry.credit_id,
+        amount_micros=entry.amount_micros,
+    )
+    if not same.exists():
+        raise CauseTaken(f"{entry.cause} was posted with other figures")
+
+
+def _above_floor(account_id: int) -> int:
+    account = Account.objects.get(pk=account_id)
+    return account.balance_micros - (account.floor_micros or 0)

@@ -1,11 +1,15 @@
 """Accounts, prices, what was used, and the ledger. Billing knows nobody: a reference is opaque."""
 
 import uuid
+from datetime import datetime
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import DateTimeRangeField, RangeBoundary, RangeOperators
 from django.db import models
 from django.db.models import F, Func, Q
+
+from billing.rating.charge import charged_micros
+from billing.rating.intervals import seconds_between, whole_seconds
 
 
 class TsTzRange(Func):
@@ -43,7 +47,7 @@ class Account(models.Model):
 
 
 class PriceBook(models.Model):
-    """A published list of prices; a new version replaces nothing, it starts later."""
+    """A published, complete list of prices; a new version replaces nothing, it starts later."""
 
     version = models.PositiveIntegerField(unique=True)
     effective_from = models.DateTimeField()
@@ -101,7 +105,8 @@ class UsageInterval(models.Model):
     """The time [started_at, ended_at) for which `reference` is to be paid; open while it runs.
 
     `reference` is the id of whatever was used. All moments are whole seconds. What is charged
-    so far is C(charged_until) = floor(seconds × rate / 3600) = `charged_micros`.
+    so far is C(charged_until) = floor(seconds × rate / 3600) = `charged_micros`. Once closed it
+    is charged to its end, and never changes again.
     """
 
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="intervals")
@@ -153,6 +158,22 @@ class UsageInterval(models.Model):
 
     def __str__(self) -> str:
         return f"{self.sku} by {self.reference} from {self.started_at:%F %T}"
+
+    def cost_micros(self, until: datetime) -> int:
+        """C(until): what it costs from its start on."""
+        return charged_micros(
+            micros_per_hour=self.micros_per_hour, seconds=seconds_between(self.started_at, until)
+        )
+
+    def payable_until(self, moment: datetime, exhaust_at: datetime | None) -> datetime:
+        """Up to when it is to be paid, known at `moment`, where its account pays to `exhaust_at`.
+
+        A whole second; never before what is charged already, and never after its end.
+        """
+        if self.ended_at is not None:
+            return self.ended_at
+        last = moment if exhaust_at is None else min(moment, exhaust_at)
+        return max(whole_seconds(last), self.charged_until)
 
 
 class EntryKind(models.TextChoices):
@@ -207,12 +228,13 @@ class LedgerEntry(models.Model):
 
 
 class Statement(models.Model):
-    """What an account used and paid in a month; frozen once issued."""
+    """What an account used and paid in a month; frozen once issued, by trigger."""
 
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="statements")
     month = models.DateField(help_text="Its first day; months are cut in UTC.")
     opening_micros = models.BigIntegerField()
     closing_micros = models.BigIntegerField()
+    line_count = models.PositiveIntegerField(help_text="Checked at commit, as is the sum.")
     issued_at = models.DateTimeField()
 
     class Meta:

@@ -1,77 +1,90 @@
-"""Publishing price books, and the price at a moment."""
+"""Price books: published ahead, complete, never changed."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.db.models import Max
+from django.db.models import Exists, OuterRef, QuerySet
 
 from billing.models import Price, PriceBook
-from billing.rating.money import check_micros
-
-# One book is published at a time, so that versions are consecutive and each is complete.
-PUBLISHING_LOCK = 7_210_001
+from billing.rating.intervals import whole_seconds
+from billing.rating.money import check_rate
 
 
-class UnknownPrice(Exception):
-    """No price of the sku holds at the moment."""
+class UnknownPrice(LookupError):
+    """The price book of that moment does not name the sku."""
 
 
-class BadPriceBook(Exception):
-    """A price book that cannot be published; the message says why."""
+class BadPriceBook(ValueError):
+    """A price book that cannot be published; the sentence says why."""
 
 
 @transaction.atomic
 def publish(
     *, prices: Mapping[str, int], effective_from: datetime, note: str, now: datetime
 ) -> PriceBook:
-    """A new version with `prices` (sku → micros an hour); what it does not name carries over.
+    """Publish the next price book: micro-dollars for an hour of each sku, from a moment on.
 
-    Raises BadPriceBook for a past start, a start before the newest book's, or a bad price.
+    A sku that `prices` does not name keeps its price, so each book is complete. What runs keeps
+    the price it was launched at; a lower one reaches it at `effective_from`, a whole second.
+
+    Raises BadPriceBook for a start in the past or before the last book's, and for what is no
+    price; nothing is written then.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISHING_LOCK])
-    newest = PriceBook.objects.order_by("-version").first()
+    if not prices:
+        raise BadPriceBook("A price book names at least one price.")
+    effective_from, now = whole_seconds(effective_from), whole_seconds(now)
     if effective_from < now:
-        raise BadPriceBook("A price book cannot start in the past.")
-    if newest is not None and effective_from < newest.effective_from:
-        raise BadPriceBook(f"Book {newest.version} starts later than this one.")
+        raise BadPriceBook("A price book starts now or later.")
+    rates = {sku: _checked(sku, rate) for sku, rate in prices.items()}
+    with connection.cursor() as cursor:
+        # Versions are consecutive, so two publishers take turns; readers are not held up.
+        cursor.execute("LOCK TABLE billing_pricebook IN SHARE ROW EXCLUSIVE MODE")
+    last = PriceBook.objects.order_by("-version").first()
+    if last is not None:
+        if effective_from < last.effective_from:
+            raise BadPriceBook(f"Price book {last.version} starts later than that.")
+        rates = dict(last.prices.values_list("sku", "micros_per_hour")) | rates
     book = PriceBook.objects.create(
-        version=newest.version + 1 if newest else 1,
+        version=last.version + 1 if last else 1,
         effective_from=effective_from,
         published_at=now,
         note=note,
     )
-    carried = dict(newest.prices.values_list("sku", "micros_per_hour")) if newest else {}
-    lines = carried | {sku: _checked(sku, amount) for sku, amount in prices.items()}
     Price.objects.bulk_create(
-        Price(book=book, sku=sku, micros_per_hour=amount) for sku, amount in sorted(lines.items())
+        Price(book=book, sku=sku, micros_per_hour=rate) for sku, rate in sorted(rates.items())
     )
     return book
 
 
 def price_at(sku: str, moment: datetime) -> Price:
-    """The line of the newest book in force at `moment`. Raises UnknownPrice."""
-    in_force = Price.objects.filter(sku=sku, book__effective_from__lte=moment)
-    price = in_force.order_by("-book__version").first()
+    """The price of a sku at a moment. Raises UnknownPrice."""
+    price = _in_force(moment).filter(sku=sku).order_by("-book__version").first()
     if price is None:
-        raise UnknownPrice(f"{sku} has no price.")
+        raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
     return price
 
 
 def current_rates(moment: datetime) -> dict[str, int]:
-    """sku → micros an hour, of the book in force at `moment`. Two queries."""
-    in_force = PriceBook.objects.filter(effective_from__lte=moment)
-    version = in_force.aggregate(newest=Max("version"))["newest"]
-    lines = Price.objects.filter(book__version=version)
-    return dict(lines.values_list("sku", "micros_per_hour"))
+    """Every sku's micros per hour at a moment; one query. Empty before the first price book."""
+    rates = _in_force(moment).order_by("sku", "-book__version").distinct("sku")
+    return dict(rates.values_list("sku", "micros_per_hour"))
 
 
-def _checked(sku: str, amount: object) -> int:
+def came_into_force() -> QuerySet[Price]:
+    """Prices that held from their book's first second on: no later book took its place there."""
+    replacing = PriceBook.objects.filter(
+        effective_from=OuterRef("book__effective_from"), version__gt=OuterRef("book__version")
+    )
+    return Price.objects.filter(~Exists(replacing)).select_related("book")
+
+
+def _checked(sku: str, rate: object) -> int:
     try:
-        micros = check_micros(amount)
+        return check_rate(rate)
     except (TypeError, ValueError) as error:
         raise BadPriceBook(f"{sku}: {error}.") from error
-    if micros < 0:
-        raise BadPriceBook(f"{sku}: a price is not negative.")
-    return micros
+
+
+def _in_force(moment: datetime) -> QuerySet[Price]:
+    return Price.objects.filter(book__effective_from__lte=moment)

@@ -5,10 +5,11 @@ from datetime import datetime
 
 from django.db.models import Q, Sum
 
-from billing import accounts
+from billing.accounts import system_account
 from billing.models import LedgerEntry, UsageInterval
 from billing.rating.charge import charged_micros
 from billing.rating.intervals import seconds_between
+from billing.settlement import REVENUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ def revenue(*, now: datetime) -> Revenue:
     cost grows with the charges of a month and with what runs.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    house = accounts.system_account(accounts.REVENUE).pk
+    house = system_account(REVENUE).pk
     today, month = (_charged(house, since) for since in (midnight, midnight.replace(day=1)))
     uncharged, burn = _running(now)
     return Revenue(today + uncharged, month + uncharged, burn)

@@ -68,7 +68,8 @@ TEMPLATES = [
                 "django.template.context_processors.csp",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"formats": "portal.wallet.formats"},
         },
     }
 ]
@@ -146,15 +147,43 @@ SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if HTTPS
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "portal.accounts.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["portal.accounts.authentication.WithinScope"],
+    "DEFAULT_PARSER_CLASSES": ["portal.api.parsing.BodyParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "portal.api.parsing.JsonOnly",
+    "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
+    "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.Throttle"],
+    "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ProblemSchema",
+    "EXCEPTION_HANDLER": "portal.api.errors.handle",
+    "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
+    "URL_FORMAT_OVERRIDE": None,
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+# Requests per user (per address, while nobody is signed in) and second, minute or hour.
+API_RATES = {
+    "any": env.str("API_RATE_ANY", default="1200/min"),
+    "launch": env.str("API_RATE_LAUNCH", default="120/min"),
+    "login": env.str("API_RATE_LOGIN", default="20/min"),
+    "signup": env.str("API_RATE_SIGNUP", default="20/hour"),
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Headrace API",
     "DESCRIPTION": "Launch GPU instances, watch them and see what they cost.",
     "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "portal.api.schema.finish",
+    ],
 }
 
 # --- the operator's console ---------------------------------------------------------------

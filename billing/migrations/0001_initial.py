@@ -109,6 +109,10 @@ class Migration(migrations.Migration):
                 ("month", models.DateField(help_text="Its first day; months are cut in UTC.")),
                 ("opening_micros", models.BigIntegerField()),
                 ("closing_micros", models.BigIntegerField()),
+                (
+                    "line_count",
+                    models.PositiveIntegerField(help_text="Checked at commit, as is the sum."),
+                ),
                 ("issued_at", models.DateTimeField()),
                 (
                     "account",

@@ -2,8 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from billing.rating.intervals import epoch, from_epoch
+from billing.rating.money import check_rate
 
 SECONDS_PER_HOUR = 3600
+_LAST_MOMENT = epoch(datetime.fromisoformat("9999-12-31T00:00:00+00:00"))
 
 
 def charged_micros(*, micros_per_hour: int, seconds: int) -> int:
@@ -19,41 +24,71 @@ def charged_micros(*, micros_per_hour: int, seconds: int) -> int:
     >>> [after - before for before, after in zip(totals, totals[1:])]
     [691, 692, 692, 691, 692, 692]
     """
+    return check_seconds(seconds) * check_rate(micros_per_hour) // SECONDS_PER_HOUR
+
+
+def check_seconds(seconds: object) -> int:
+    """`seconds` where it is an integer and not negative. Raises TypeError or ValueError."""
+    if not isinstance(seconds, int) or isinstance(seconds, bool):
+        raise TypeError(f"billed time is an integer of seconds, not {type(seconds).__name__}")
     if seconds < 0:
         raise ValueError("time cannot be charged backwards")
-    if micros_per_hour < 0:
-        raise ValueError("a price is not negative")
-    return seconds * micros_per_hour // SECONDS_PER_HOUR
+    return seconds
+
+
+def needed_micros(*, micros_per_hour: int, runway: timedelta) -> int:
+    """What must be there to pay for `runway`, rounded up to the micro.
+
+    >>> needed_micros(micros_per_hour=2_490_000, runway=timedelta(seconds=1))
+    692
+    """
+    seconds = -(-runway // timedelta(seconds=1))
+    return -(-check_rate(micros_per_hour) * seconds // SECONDS_PER_HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """One open interval: its rate, the epoch second it began at, and what is charged so far."""
+    """One open interval: its rate, since when it runs, and what is charged of it so far."""
 
     micros_per_hour: int
-    started_at: int
-    charged_micros: int
+    started_at: datetime
+    charged_until: datetime
+    charged_micros: int = 0
 
 
-def exhausted_at(*, balance_micros: int, burns: Iterable[Burn]) -> int | None:
-    """The last epoch second up to which `balance_micros` pays for all `burns`; None: for ever.
+def exhaust_at(*, available_micros: int, burns: Iterable[Burn]) -> datetime | None:
+    """The last whole second up to which `available_micros` pays for all `burns`; None: for ever.
 
-    t* = floor((3600 × B + K) / R) with B = balance + what the open intervals were charged,
-    R = Σ rate, K = Σ rate × start. Each charge is a floor of the exact cost, so what is spent
-    at t* never exceeds B. Python's integers cannot overflow here; K passes 2^63 at 10,000
-    H100s.
+    `available_micros` is the balance less holds, that is, after what `burns` were charged. With
+    B = available + charged, R = Σ rate and K = Σ rate × start in epoch seconds, it is
+    t* = floor((3600 × B + K) / R). B does not change when an interval is charged, so t* does not
+    either. Each charge is a floor of the exact cost, so what is spent at t* never exceeds B.
 
-    >>> h100 = Burn(micros_per_hour=2_490_000, started_at=0, charged_micros=0)
-    >>> exhausted_at(balance_micros=10_000_000, burns=[h100])
+    An interval costs nothing before it is charged up to, so one that starts after the money has
+    ended does not pay for the others: intervals are taken in that order, and t* is the first
+    that comes before the next one begins.
+
+    >>> from billing.rating.intervals import from_epoch
+    >>> h100 = Burn(2_490_000, started_at=from_epoch(0), charged_until=from_epoch(0))
+    >>> epoch(exhaust_at(available_micros=10_000_000, burns=[h100]))
     14457
-    >>> rtx4090 = Burn(micros_per_hour=440_000, started_at=600, charged_micros=0)
-    >>> exhausted_at(balance_micros=10_000_000, burns=[h100, rtx4090])
+    >>> rtx4090 = Burn(440_000, started_at=from_epoch(600), charged_until=from_epoch(600))
+    >>> epoch(exhaust_at(available_micros=10_000_000, burns=[h100, rtx4090]))
     12376
     """
-    burns = list(burns)
-    rate = sum(burn.micros_per_hour for burn in burns)
-    if rate == 0:
+    paying = [burn for burn in burns if burn.micros_per_hour > 0]
+    if not paying:
         return None
-    funds = balance_micros + sum(burn.charged_micros for burn in burns)
-    weighted = sum(burn.micros_per_hour * burn.started_at for burn in burns)
-    return (SECONDS_PER_HOUR * funds + weighted) // rate
+    paying.sort(key=lambda burn: epoch(burn.charged_until))
+    rate = weighted = last = 0
+    for position, burn in enumerate(paying):
+        begin = epoch(burn.charged_until)
+        if position and last < begin:
+            break
+        # Python's integers cannot overflow here; K passes 2^63 at 10,000 H100s.
+        rate += burn.micros_per_hour
+        weighted += (
+            burn.micros_per_hour * epoch(burn.started_at) + SECONDS_PER_HOUR * burn.charged_micros
+        )
+        last = max(begin, (SECONDS_PER_HOUR * available_micros + weighted) // rate)
+    return from_epoch(last) if last <= _LAST_MOMENT else None

@@ -4,20 +4,69 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('instances', '0001_initial'),
+        ("instances", "0001_initial"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='instance',
-            name='reason',
-            field=models.CharField(choices=[('launched', 'Launched'), ('started_again', 'Started again'), ('waiting_for_capacity', 'Waiting for capacity'), ('placed', 'Placed on a node'), ('ready', 'Ready'), ('restarted_elsewhere', 'Start tried again'), ('user_stop', 'Stopped by a member'), ('user_terminate', 'Terminated by a member'), ('operator_stop', 'Stopped by the operator'), ('operator_terminate', 'Terminated by the operator'), ('out_of_funds', 'Out of funds'), ('suspended', 'Team suspended'), ('finished', 'Finished by itself'), ('container_exited', 'The container exited'), ('container_lost', 'The container disappeared'), ('image_unavailable', 'The image cannot be pulled'), ('start_failed', 'The container could not be started'), ('start_timeout', 'Not ready in time'), ('gpu_fault', 'GPU fault'), ('node_lost', 'Node lost'), ('gone', 'The container is gone')], max_length=24),
+            model_name="instance",
+            name="reason",
+            field=models.CharField(
+                choices=[
+                    ("launched", "Launched"),
+                    ("started_again", "Started again"),
+                    ("waiting_for_capacity", "Waiting for capacity"),
+                    ("placed", "Placed on a node"),
+                    ("ready", "Ready"),
+                    ("restarted_elsewhere", "Start tried again"),
+                    ("user_stop", "Stopped by a member"),
+                    ("user_terminate", "Terminated by a member"),
+                    ("operator_stop", "Stopped by the operator"),
+                    ("operator_terminate", "Terminated by the operator"),
+                    ("out_of_funds", "Out of funds"),
+                    ("suspended", "Team suspended"),
+                    ("finished", "Finished by itself"),
+                    ("container_exited", "The container exited"),
+                    ("container_lost", "The container disappeared"),
+                    ("image_unavailable", "The image cannot be pulled"),
+                    ("start_failed", "The container could not be started"),
+                    ("start_timeout", "Not ready in time"),
+                    ("gpu_fault", "GPU fault"),
+                    ("node_lost", "Node lost"),
+                    ("gone", "The container is gone"),
+                ],
+                max_length=24,
+            ),
         ),
         migrations.AlterField(
-            model_name='instanceevent',
-            name='reason',
-            field=models.CharField(choices=[('launched', 'Launched'), ('started_again', 'Started again'), ('waiting_for_capacity', 'Waiting for capacity'), ('placed', 'Placed on a node'), ('ready', 'Ready'), ('restarted_elsewhere', 'Start tried again'), ('user_stop', 'Stopped by a member'), ('user_terminate', 'Terminated by a member'), ('operator_stop', 'Stopped by the operator'), ('operator_terminate', 'Terminated by the operator'), ('out_of_funds', 'Out of funds'), ('suspended', 'Team suspended'), ('finished', 'Finished by itself'), ('container_exited', 'The container exited'), ('container_lost', 'The container disappeared'), ('image_unavailable', 'The image cannot be pulled'), ('start_failed', 'The container could not be started'), ('start_timeout', 'Not ready in time'), ('gpu_fault', 'GPU fault'), ('node_lost', 'Node lost'), ('gone', 'The container is gone')], max_length=24),
+            model_name="instanceevent",
+            name="reason",
+            field=models.CharField(
+                choices=[
+                    ("launched", "Launched"),
+                    ("started_again", "Started again"),
+                    ("waiting_for_capacity", "Waiting for capacity"),
+                    ("placed", "Placed on a node"),
+                    ("ready", "Ready"),
+                    ("restarted_elsewhere", "Start tried again"),
+                    ("user_stop", "Stopped by a member"),
+                    ("user_terminate", "Terminated by a member"),
+                    ("operator_stop", "Stopped by the operator"),
+                    ("operator_terminate", "Terminated by the operator"),
+                    ("out_of_funds", "Out of funds"),
+                    ("suspended", "Team suspended"),
+                    ("finished", "Finished by itself"),
+                    ("container_exited", "The container exited"),
+                    ("container_lost", "The container disappeared"),
+                    ("image_unavailable", "The image cannot be pulled"),
+                    ("start_failed", "The container could not be started"),
+                    ("start_timeout", "Not ready in time"),
+                    ("gpu_fault", "GPU fault"),
+                    ("node_lost", "Node lost"),
+                    ("gone", "The container is gone"),
+                ],
+                max_length=24,
+            ),
         ),
     ]

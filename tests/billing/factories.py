@@ -1,0 +1,56 @@
+"""Smallest valid rows of the billing room. A test names only what it is about."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from billing import accounts, holds, metering, prices
+from billing.models import Account, UsageInterval
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+H100_MICROS = 2_490_000
+_serial = itertools.count(1)
+
+
+def make_account(*, micros: int = 100_000_000, now: datetime = NOON) -> Account:
+    account = accounts.open_account(code=f"team:{next(_serial)}")
+    if micros:
+        accounts.grant_trial_credit(account_id=account.pk, amount_micros=micros, now=now)
+    account.refresh_from_db()
+    return account
+
+
+def make_price(
+    micros_per_hour: int = H100_MICROS, *, sku: str | None = None, at: datetime = NOON
+) -> str:
+    """A sku with a price from `at` on."""
+    sku = sku or f"sku-{next(_serial)}"
+    prices.publish(prices={sku: micros_per_hour}, effective_from=at, note="test", now=at)
+    return sku
+
+
+def start(
+    account: Account,
+    *,
+    sku: str | None = None,
+    micros_per_hour: int = H100_MICROS,
+    reference: UUID | None = None,
+    at: datetime = NOON,
+    runway: timedelta = timedelta(0),
+) -> UsageInterval:
+    """Something that runs from `at` on, by default with nothing required of its account."""
+    reference = reference or uuid4()
+    holds.place(
+        account_id=account.pk,
+        sku=sku or make_price(micros_per_hour, at=at),
+        reference=reference,
+        runway=runway,
+        now=at,
+    )
+    return metering.open_interval(reference=reference, now=at)
+
+
+def confirm(interval: UsageInterval, *, at: datetime) -> None:
+    metering.confirm(references=[interval.reference], now=at)

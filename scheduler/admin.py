@@ -13,16 +13,10 @@ from unfold.enums import ActionVariant
 
 from portal.console import ACT, Act, Fields, NothingAsked, Question, ReadingAdmin, ReadingInline
 from scheduler import dashboard, fleet
-from scheduler.dashboard import NodeState
+from scheduler.dashboard import NODE_COLOURS
 from scheduler.models import Allocation, Gpu, JoinToken, Lease, Node
 
 HELD = Exists(Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None))
-NODE_COLOURS = {
-    NodeState.SEEN: "success",
-    NodeState.SUSPECT: "warning",
-    NodeState.UNREACHABLE: "danger",
-    NodeState.CORDONED: "info",
-}
 GPU_COLOURS = {"In use": "primary", "Free": "success", "Unhealthy": "danger", "Absent": "warning"}
 
 

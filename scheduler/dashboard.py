@@ -10,6 +10,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, Sum
 from django.db.models.functions import Coalesce
 
 from billing.prices import current_rates
+from billing.rating.money import format_micros
 from billing.revenue import Revenue, revenue
 from portal.accounts.models import Team
 from portal.catalog.models import Plan
@@ -29,6 +30,16 @@ class NodeState(StrEnum):
     UNREACHABLE = "Unreachable"
     CORDONED = "Cordoned"
     RETIRED = "Retired"
+
+
+# In Unfold's words.
+NODE_COLOURS = {
+    NodeState.SEEN: "success",
+    NodeState.SUSPECT: "warning",
+    NodeState.UNREACHABLE: "danger",
+    NodeState.CORDONED: "info",
+    NodeState.RETIRED: "",
+}
 
 
 def state_of(node: Node, *, now: datetime) -> NodeState:
@@ -63,11 +74,19 @@ class NodeRow:
     def held(self) -> int:
         return self.count("held")
 
+    @property
+    def colour(self) -> str:
+        return NODE_COLOURS[self.state]
+
 
 @dataclass(frozen=True)
 class Waiting:
     instance: Instance
     seconds: int
+
+    @property
+    def text(self) -> str:
+        return duration(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -105,8 +124,20 @@ class Dashboard:
         return sum(len(row.gpus) for row in self.nodes)
 
     @property
-    def oldest_wait_seconds(self) -> int:
-        return max((waiting.seconds for waiting in self.waiting), default=0)
+    def oldest_wait_text(self) -> str:
+        return duration(max((waiting.seconds for waiting in self.waiting), default=0))
+
+    @property
+    def today_text(self) -> str:
+        return format_micros(self.revenue.today_micros)
+
+    @property
+    def month_text(self) -> str:
+        return format_micros(self.revenue.month_micros)
+
+    @property
+    def burn_text(self) -> str:
+        return format_micros(self.revenue.burn_micros_per_hour)
 
     def _gpus(self, kind: str) -> int:
         return sum(row.count(kind) for row in self.nodes)
@@ -188,3 +219,15 @@ def _unseen(node: Node, now: datetime) -> str:
     if node.last_seen_at is None:
         return "never seen since it was enrolled"
     return f"last seen {(now - node.last_seen_at) // timedelta(seconds=1):,} seconds ago"
+
+
+def duration(seconds: int) -> str:
+    """A wait in its two largest units: "42 s", "3 min 5 s", "2 h 10 min", "1 d 4 h"."""
+    minutes, rest = divmod(seconds, 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    days, rest_hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {rest_hours} h"
+    if hours:
+        return f"{hours} h {rest_minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds} s"

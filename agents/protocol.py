@@ -10,14 +10,21 @@ two clocks need not agree.
 
 import hashlib
 import json
+import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 PROTOCOL = 1
 PROTOCOLS_ACCEPTED = (1,)
+
+# What no honest message comes near, and a database column or a log line can still take.
+MAX_ITEMS = 10_000
+MAX_TEXT_BYTES = 64 * 1024
+MAX_INTEGER = 2**63 - 1
 
 
 class Malformed(ValueError):
@@ -211,44 +218,64 @@ def digest_of(content: object) -> str:
 
 def _parse(kind: Any, value: object, where: str) -> Any:
     """`value` as `kind`, or Malformed: dataclasses, tuples, string maps, enums and scalars."""
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
+    if get_origin(kind) in (Union, types.UnionType):
         if value is None and type(None) in get_args(kind):
             return None
         [kind] = [option for option in get_args(kind) if option is not type(None)]
-        return _parse(kind, value, where)
-    if origin is tuple:
-        return _parse_list(get_args(kind)[0], value, where)
-    if origin is dict:
-        return _parse_map(get_args(kind)[1], value, where)
-    if is_dataclass(kind):
-        return _parse_object(kind, value, where)
-    return _parse_scalar(kind, value, where)
+    return _parser_of(kind)(kind, value, where)
+
+
+def _parser_of(kind: Any) -> Callable[[Any, object, str], Any]:
+    if get_origin(kind) is tuple:
+        return _parse_list
+    if get_origin(kind) is dict:
+        return _parse_map
+    return _parse_object if is_dataclass(kind) else _parse_scalar
 
 
 def _parse_list(kind: Any, value: object, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise Malformed(f"{where} must be a list.")
-    return tuple(_parse(kind, item, f"{where}[{index}]") for index, item in enumerate(value))
+    _check_length(value, where)
+    [item_kind, _] = get_args(kind)
+    return tuple(_parse(item_kind, item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
 def _parse_map(kind: Any, value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise Malformed(f"{where} must be an object.")
-    return {key: _parse(kind, item, f"{where}.{key}") for key, item in value.items()}
+    _check_length(value, where)
+    [key_kind, item_kind] = get_args(kind)
+    return {
+        _parse(key_kind, key, f"a key of {where}"): _parse(item_kind, item, f"{where}.{key}")
+        for key, item in value.items()
+    }
+
+
+def _check_length(value: Sized, where: str) -> None:
+    if len(value) > MAX_ITEMS:
+        raise Malformed(f"{where} must have at most {MAX_ITEMS} items.")
 
 
 def _parse_object(kind: Any, value: object, where: str) -> Any:
     if not isinstance(value, Mapping):
         raise Malformed(f"{where} must be an object.")
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    given = {name: value[name] for name in known & set(value)}
-    parsed = {name: _parse(hints[name], item, f"{where}.{name}") for name, item in given.items()}
+    parsed = {
+        name: _parse(field_kind, value[name], f"{where}.{name}")
+        for name, field_kind in _field_kinds(kind).items()
+        if name in value
+    }
     try:
         return kind(**parsed)
     except TypeError as error:
         raise Malformed(f"{where}: {error}") from error
+
+
+@cache
+def _field_kinds(kind: Any) -> dict[str, Any]:
+    """Resolving annotations is the dear part of parsing, and they never change."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _parse_scalar(kind: Any, value: object, where: str) -> Any:
@@ -259,4 +286,20 @@ def _parse_scalar(kind: Any, value: object, where: str) -> Any:
     accepted = (int, float) if kind is float else (kind,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise Malformed(f"{where} must be a {kind.__name__}.")
+    if isinstance(value, str):
+        _check_text(value, where)
+    elif abs(value) > MAX_INTEGER or not math.isfinite(value):
+        raise Malformed(f"{where} is out of range.")
     return value
+
+
+def _check_text(value: str, where: str) -> None:
+    """No database takes half a surrogate pair or a NUL, though JSON carries both."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise Malformed(f"{where} is not valid Unicode.") from error
+    if "\0" in value:
+        raise Malformed(f"{where} must not contain NUL characters.")
+    if size > MAX_TEXT_BYTES:
+        raise Malformed(f"{where} must have at most {MAX_TEXT_BYTES} bytes.")

@@ -14,5 +14,6 @@ urlpatterns = [
     path("fleet/", include("scheduler.urls")),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("portal.api.urls")),
     path("agent/v1/", include("scheduler.agent_urls")),
 ]

@@ -63,7 +63,10 @@ def _create_database(folder: Path) -> None:
     while True:
         try:
             with psycopg.connect(
-                host=str(folder / "run"), user="headrace", dbname="postgres", autocommit=True
+                host=str(embedded.postgres_sockets(folder)),
+                user=embedded.ROLE,
+                dbname="postgres",
+                autocommit=True,
             ) as connection:
                 connection.execute(f"CREATE DATABASE {embedded.DATABASE}")
                 return

@@ -1,13 +1,10 @@
 """Who speaks to the API, for which team, and within which scopes."""
 
-from typing import Protocol
-
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from portal.accounts import operations
 from portal.accounts.models import ApiToken, Member, User
@@ -50,19 +47,15 @@ class TokenAuthentication(BaseAuthentication):
         return 'Bearer realm="api"'
 
 
-class ScopedView(Protocol):
-    """What a view of the API says of itself; None: only a signed-in person, never a token."""
-
-    read_scope: Scope | None
-    write_scope: Scope | None
-
-
 class WithinScope(BasePermission):
-    """A token does only what its scopes say; a session may do all that its person may."""
+    """A token does only what its scopes say; a session may do all that its person may.
 
-    def has_permission(self, request: Request, view: APIView) -> bool:
+    Each view has a `read_scope` and a `write_scope`; None: a signed-in person, never a token.
+    """
+
+    def has_permission(self, request: Request, view: object) -> bool:
         if not isinstance(request.auth, ApiToken):
-            return bool(request.user and request.user.is_authenticated)
+            return request.user.is_authenticated
         wanted = needed_scope(view, request.method or "")
         if wanted is None:
             raise PermissionDenied("A token cannot do this: log in.", "session_required")
@@ -82,7 +75,7 @@ def acting_member(request: Request) -> Member:
     """For whom this request acts: the token's member, or the session's. Raises NoTeam."""
     if isinstance(request.auth, ApiToken):
         return request.auth.member
-    member: Member | None = request._request.member  # type: ignore[attr-defined] # noqa: SLF001
+    member: Member | None = request._request.member  # type: ignore[attr-defined]
     if member is None:
         raise NoTeam("You are in no team yet.", next_step="Ask an owner to invite you.")
     return member

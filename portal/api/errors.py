@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.core.signals import got_request_exception
 from django.db import IntegrityError
 from django.http import Http404, HttpRequest, JsonResponse
@@ -66,35 +66,39 @@ def problem(
 
 def handle(exc: Exception, context: Mapping[str, Any]) -> Response:
     """What DRF answers with when a view raises."""
+    headers: dict[str, str] = {}
     match exc:
         case DomainError():
-            return _response(_refusal(exc))
+            body = _refusal(exc)
         case exceptions.ValidationError():
-            return _response(
-                problem(400, "invalid", "Some fields are not valid.", errors=_by_field(exc.detail))
-            )
-        case Http404():
-            return _response(_of(exceptions.NotFound()))
+            body = problem(400, "invalid", "Some fields are not valid.", errors=_by_field(exc))
+        case Http404() | ObjectDoesNotExist():
+            body = _of(exceptions.NotFound())
         case PermissionDenied():
-            return _response(_of(exceptions.PermissionDenied()))
+            body = _of(exceptions.PermissionDenied())
         case exceptions.APIException():
-            return _response(_of(exc), headers=_headers(exc))
+            body, headers = _of(exc), _headers(exc)
         case IntegrityError():
             # A constraint stood in the way that no operation had foreseen: the database is
-            # right, and so is whoever reads this line and adds the missing refusal.
-            logger.exception("constraint refused a request")
-            return _response(problem(409, "conflict", "This contradicts what is there already."))
-    logger.error("request failed", exc_info=exc)
-    got_request_exception.send(sender=None, request=context.get("request"))
-    return _response(
-        problem(500, "fault", "This is our fault and has been noted.", next_step="Try again later.")
-    )
+            # right, and whoever reads this line adds the missing refusal.
+            logger.error("constraint refused a request", exc_info=exc)
+            body = problem(409, "conflict", "This contradicts what is there already.")
+        case _:
+            body = _fault(exc, context)
+    return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
 
 
 def not_found(request: HttpRequest) -> JsonResponse:
     """For a path under the API that nothing answers to."""
     body = problem(404, "not_found", "There is nothing at this address.")
     return JsonResponse(body, status=404, content_type=CONTENT_TYPE)
+
+
+def _fault(exc: Exception, context: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing of what went wrong leaves the house; the log and Django's own signal have it."""
+    logger.error("request failed", exc_info=exc)
+    got_request_exception.send(sender=None, request=context.get("request"))
+    return problem(500, "fault", "This is our fault.", next_step="Try again later.")
 
 
 def _refusal(refusal: DomainError) -> dict[str, Any]:
@@ -127,12 +131,8 @@ def _headers(exc: exceptions.APIException) -> dict[str, str]:
     return headers
 
 
-def _by_field(detail: Any) -> dict[str, Any]:
+def _by_field(exc: exceptions.ValidationError) -> dict[str, Any]:
     """Sentences per field; what is wrong with the body as a whole stands under `body`."""
-    if not isinstance(detail, dict):
-        return {"body": detail}
-    return {("body" if name == "non_field_errors" else name): at for name, at in detail.items()}
-
-
-def _response(body: dict[str, Any], *, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
+    if not isinstance(exc.detail, dict):
+        return {"body": exc.detail}
+    return {("body" if name == "non_field_errors" else name): at for name, at in exc.detail.items()}

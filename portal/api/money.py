@@ -2,8 +2,9 @@
 
 from typing import TypedDict
 
-from billing.rating.money import format_micros, format_running
 from rest_framework import serializers
+
+from billing.rating.money import format_micros
 
 
 class Money(TypedDict):
@@ -22,5 +23,5 @@ class MoneySerializer(serializers.Serializer[Money]):
 
 def money(amount_micros: int, *, running: bool = False) -> Money:
     """`running`: a cost that ticks is shown with more decimals than an amount that is settled."""
-    shown = format_running(amount_micros) if running else format_micros(amount_micros)
+    shown = format_micros(amount_micros, decimals=4 if running else 2)
     return {"amount_micros": amount_micros, "currency": "USD", "display": shown}

@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import DataError, models
-from rest_framework.exceptions import ParseError
+from django.db import DataError
+from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -25,10 +25,10 @@ class Pages(CursorPagination):
         return tuple(view.page_order)
 
     def paginate_queryset(
-        self, queryset: models.QuerySet[Any], request: Request, view: APIView | None = None
+        self, queryset: Any, request: Request, view: APIView | None = None
     ) -> list[Any] | None:
         try:
             return super().paginate_queryset(queryset, request, view)
-        except (ValidationError, ValueError, DataError) as error:
-            # The position inside a cursor is text that a client can forge.
+        except (NotFound, ValidationError, ValueError, DataError) as error:
+            # A cursor is text that a client can forge, and so is the position inside.
             raise ParseError("The cursor is not one of ours.") from error

@@ -1,7 +1,7 @@
 """Bodies in, JSON out: nothing else is spoken, and what could not be stored is refused here."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import IO, Any
 
@@ -58,14 +58,15 @@ def _check_storable(content: object) -> None:
 class JsonOnly(BaseContentNegotiation):
     """Answers in JSON whatever is asked for; RFC 9110 lets a server do so instead of 406."""
 
-    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == kind), None)
 
     def select_renderer(
         self,
         request: Request,
-        renderers: Sequence[BaseRenderer],
+        renderers: Iterable[BaseRenderer],
         format_suffix: str | None = None,
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
+        renderer = next(iter(renderers))
+        return renderer, renderer.media_type

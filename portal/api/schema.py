@@ -1,10 +1,11 @@
 """What the OpenAPI document says beyond what drf-spectacular finds by itself: the problems."""
 
+from http import HTTPStatus
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from portal.api.errors import CONTENT_TYPE
@@ -41,19 +42,27 @@ class Problem(serializers.Serializer[Any]):
     code = serializers.CharField()
     detail = serializers.CharField()
     next_step = serializers.CharField(required=False)
-    errors = serializers.DictField(required=False, help_text="Sentences per field.")
+    errors = serializers.DictField(  # type: ignore[assignment]
+        required=False, help_text="Sentences per field."
+    )
 
 
 class ProblemSchema(AutoSchema):
     """Adds to each operation the refusals that its kind can give."""
 
+    def get_operation_id(self) -> str:
+        """`instances_stop`, where drf-spectacular says `instances_stop_create`."""
+        name = str(super().get_operation_id())
+        creates = getattr(self.view, "action", None) == "create"
+        return name if creates else name.removesuffix("_create")
+
     def _get_response_bodies(self, direction: Any = "response") -> Any:
-        bodies = super()._get_response_bodies(direction)
-        for status in self._refusals():
-            bodies[str(status)] = self._get_response_for_code(
-                OpenApiResponse(Problem, CATALOGUE[status]), str(status), [CONTENT_TYPE]
-            )
-        return bodies
+        self.resolve_serializer(Problem, direction)
+        refusals = {
+            str(status): {"$ref": f"#/components/responses/{component_of(status)}"}
+            for status in self._refusals()
+        }
+        return {**super()._get_response_bodies(direction), **refusals}
 
     def _refusals(self) -> list[int]:
         refusals = {429}
@@ -78,14 +87,24 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         return {"type": "http", "scheme": "bearer", "bearerFormat": "hr_…"}
 
 
-def refuse_unknown_fields(result: Any, **_: Any) -> Any:
-    """A postprocessing hook: what requests may carry is closed, as `StrictSerializer` has it."""
-    schemas = result["components"]["schemas"]
+def component_of(status: int) -> str:
+    return HTTPStatus(status).name.title().replace("_", "")
+
+
+def finish(result: Any, **_: Any) -> Any:
+    """A postprocessing hook: the refusals once for all, and what requests carry is closed."""
+    components = result["components"]
+    components["responses"] = {
+        component_of(status): {
+            "description": description,
+            "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status, description in CATALOGUE.items()
+    }
     for path in result["paths"].values():
         for operation in path.values():
-            content = operation.get("requestBody", {}).get("content", {})
-            for media in content.values():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
                 name = media["schema"].get("$ref", "").rpartition("/")[2]
                 if name:
-                    schemas[name]["additionalProperties"] = False
+                    components["schemas"][name]["additionalProperties"] = False
     return result

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.request import Request
 
 UNKNOWN_FIELDS_NAMED = 20
 
@@ -20,6 +21,13 @@ class StrictSerializer(serializers.Serializer[Any]):
                     {name[:100]: ["Unknown field."] for name in unknown[:UNKNOWN_FIELDS_NAMED]}
                 )
         return super().to_internal_value(data)
+
+
+def parsed(kind: type[StrictSerializer], request: Request) -> dict[str, Any]:
+    """The body of `request` as `kind` has it. Raises ValidationError."""
+    form = kind(data=request.data)
+    form.is_valid(raise_exception=True)
+    return form.validated_data  # type: ignore[no-any-return]
 
 
 class Nothing(StrictSerializer):

@@ -1,0 +1,233 @@
+"""What one machine runs: the stores, the steps that prepare them, and Headrace's processes."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from portal import embedded
+from portal.up import engine
+from portal.up.folder import Folder
+from portal.up.supervisor import Child, Program, Supervisor
+from portal.up.terminal import Terminal
+
+HOST = "127.0.0.1"
+PYTHON = sys.executable
+START_SECONDS = 60
+# What the preparation prints when the tables are there.
+MIGRATED = "migrated"
+
+
+@dataclass(frozen=True)
+class House:
+    """One installation on one machine: where it keeps its state and where it is reached.
+
+    `environment` is what the person set: it goes before every default of ours.
+    """
+
+    folder: Folder
+    port: int
+    environment: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def node(self) -> Path:
+        """What the agent remembers of its enrolment; absent until it has enrolled."""
+        return self.folder.path / "agent" / "node.json"
+
+    @property
+    def prepared(self) -> Path:
+        """Where the preparation leaves what the agent needs, until it has been read."""
+        return self.folder.path / "prepared.json"
+
+    def settings(self) -> dict[str, str]:
+        """What every process of Headrace is told, but for the addresses of the stores."""
+        return {
+            "DEMO": "1",
+            "PUBLIC_URL": self.url,
+            "PYTHONUNBUFFERED": "1",
+            "SECRET_KEY": self.folder.secret_key(),
+            "STATIC_ROOT": str(self.folder.path / "static"),
+            **self.environment,
+            "VAR": str(self.folder.path),
+        }
+
+
+def preparation(house: House, env: Mapping[str, str]) -> Program:
+    """The step that makes the database ready and finds out what the agent needs."""
+    join = () if house.node.exists() else ("--join",)
+    argv = (PYTHON, "-m", "portal.up.prepare", str(house.prepared), *join)
+    return Program("prepare", argv, env, once=True)
+
+
+def servers(house: House, env: Mapping[str, str]) -> tuple[Program, Program, Program]:
+    """Web, worker and beat: what makes up the portal once the database is ready."""
+    web = ("uvicorn", "portal.asgi:application", "--host", HOST, "--port", str(house.port))
+    # Streams and held syncs never end by themselves.
+    quiet = ("--log-level", "warning", "--timeout-graceful-shutdown", "2", "--no-server-header")
+    celery = ("celery", "--quiet", "-A", "portal")
+    # A worker without neighbours would only wait for them.
+    alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+    timetable = ("--schedule", str(house.folder.path / "beat"), "--pidfile", "")
+    return (
+        Program("web", (PYTHON, "-m", *web, *quiet), env),
+        Program("worker", (PYTHON, "-m", *celery, "worker", "-c2", "-lWARNING", *alone), env),
+        Program("beat", (PYTHON, "-m", *celery, "beat", "-lWARNING", *timetable), env),
+    )
+
+
+def agent(house: House, env: Mapping[str, str], needs: Mapping[str, Any]) -> Program:
+    """This machine's node agent: it offers the simulated GPUs where the machine has none."""
+    told = {
+        **needs["simulated_node"],
+        "HEADRACE_STATE": str(house.node.parent),
+        "HEADRACE_URL": house.url,
+        **env,
+    }
+    if "join_token" in needs:
+        told["HEADRACE_JOIN_TOKEN"] = needs["join_token"]
+    return Program("agent", (PYTHON, "-m", "agents"), told)
+
+
+class Start:
+    """One start of a House: everything in order, as much of it at once as can be."""
+
+    def __init__(self, house: House, supervisor: Supervisor, terminal: Terminal) -> None:
+        self._house = house
+        self._supervisor = supervisor
+        self._terminal = terminal
+        self._env = house.settings()
+
+    async def run(self) -> None:
+        """Return when a person can use it. Raises Refused or BrokenStore."""
+        pg, kv = self._house.folder.path / "pg", self._house.folder.path / "kv"
+        async with asyncio.TaskGroup() as starting:
+            if "REDIS_URL" not in self._env:
+                self._env["REDIS_URL"] = embedded.valkey_url(kv)
+                starting.create_task(self._valkey(kv))
+            if "DATABASE_URL" not in self._env:
+                pg = embedded.reachable(pg)
+                self._env["DATABASE_URL"] = embedded.postgres_url(pg)
+                starting.create_task(self._postgres(pg))
+            preparing = self._supervisor.start(preparation(self._house, self._env))
+        await self._ready(preparing, _said(preparing, MIGRATED))
+        self._terminal.done("the tables are there")
+        async with asyncio.TaskGroup() as rest:
+            rest.create_task(self._serve())
+            simulated = rest.create_task(self._join(preparing))
+        self._terminal.summary(self._summary(simulated.result()))
+
+    async def _ready(self, child: Child, probe: Callable[[], Awaitable[bool]]) -> None:
+        await self._supervisor.ready(child, probe, within_seconds=START_SECONDS)
+
+    async def _valkey(self, folder: Path) -> None:
+        durable = ("--appendonly", "yes", "--save", "", "--loglevel", "warning")
+        command = embedded.prepare_valkey(folder, options=durable)
+        program = Program("valkey", command.argv, user=command.user, stops_last=True)
+        socket = embedded.valkey_socket(folder)
+        await self._ready(self._supervisor.start(program), lambda: _listens(socket))
+        self._terminal.done("Valkey answers")
+
+    async def _postgres(self, folder: Path) -> None:
+        # A thread: making a cluster takes a second or more, in which Ctrl-C must be heard.
+        command = await asyncio.to_thread(embedded.prepare_postgres, folder)
+        # SIGINT is its fast stop; at SIGTERM it would wait for every client to leave.
+        child = self._supervisor.start(
+            Program(
+                "postgres",
+                command.argv,
+                user=command.user,
+                stop_signal=signal.SIGINT,
+                stops_last=True,
+            )
+        )
+        sockets = embedded.postgres_sockets(folder)
+        await self._ready(child, lambda: _has_database(sockets))
+        self._terminal.done("PostgreSQL answers")
+
+    async def _serve(self) -> None:
+        web, *_ = [self._supervisor.start(each) for each in servers(self._house, self._env)]
+        await self._ready(web, lambda: _answers(self._house.port))
+        self._terminal.done("the portal answers")
+
+    async def _join(self, preparing: Child) -> str:
+        """Start the agent that offers what the catalogue sells; what of it is simulated."""
+        await self._supervisor.ended(preparing)
+        self._terminal.done("the catalogue is seeded")
+        needs = json.loads(self._house.prepared.read_text())
+        self._house.prepared.unlink()
+        self._env.setdefault("HEADRACE_RUNTIME", await engine.runtime(self._env))
+        program = agent(self._house, self._env, needs)
+        await self._ready(self._supervisor.start(program), _exists(self._house.node))
+        self._terminal.done("this machine's node has joined")
+        gpus = needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"]
+        return engine.simulated(self._env["HEADRACE_RUNTIME"], gpus)
+
+    def _summary(self, simulated: str) -> list[tuple[str, str]]:
+        logins = self._house.folder.demo_logins() or {"none": "the seed made no demo log-ins"}
+        width = max(map(len, logins))
+        rows = [("Address", self._house.url)]
+        rows += [
+            ("" if row else "Log in as", f"{address:<{width}}  {password}")
+            for row, (address, password) in enumerate(logins.items())
+        ]
+        return [
+            *rows,
+            ("Simulated", simulated),
+            ("Mail", "is shown here and sent to nobody"),
+            ("State", f"{self._house.folder.path} (what each process says: log/)"),
+            ("Stop", "Ctrl-C; the next make up goes on where this one stops"),
+        ]
+
+
+def _said(child: Child, line: str) -> Callable[[], Awaitable[bool]]:
+    async def probe() -> bool:
+        return line in child.last_lines
+
+    return probe
+
+
+def _exists(path: Path) -> Callable[[], Awaitable[bool]]:
+    async def probe() -> bool:
+        return path.exists()
+
+    return probe
+
+
+async def _listens(socket: Path) -> bool:
+    _, writer = await asyncio.open_unix_connection(socket)
+    writer.close()
+    return True
+
+
+async def _answers(port: int) -> bool:
+    """Whether the portal answers a request, be it with a refusal."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(f"GET / HTTP/1.0\r\nHost: {HOST}\r\n\r\n".encode())
+    with contextlib.closing(writer):
+        status = await reader.readline()
+    return status.startswith(b"HTTP/1.") and status.split()[1] < b"500"
+
+
+async def _has_database(sockets: Path) -> bool:
+    """Whether the cluster answers and has our database, which is created where missing."""
+    try:
+        connection = await psycopg.AsyncConnection.connect(
+            host=str(sockets), user=embedded.ROLE, dbname="postgres", autocommit=True
+        )
+    except psycopg.OperationalError:  # it is still starting
+        return False
+    async with connection:
+        with contextlib.suppress(psycopg.errors.DuplicateDatabase):
+            await connection.execute(f"CREATE DATABASE {embedded.DATABASE}")
+    return True

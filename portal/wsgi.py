@@ -1,0 +1,9 @@
+"""Django as a WSGI application: the pages and the API."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+application = get_wsgi_application()

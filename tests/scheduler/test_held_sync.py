@@ -1,0 +1,128 @@
+"""A sync is held open while there is nothing to say, and answered when there is."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import redis
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connection
+from django.test import AsyncClient
+from django.utils import timezone
+
+from agents.protocol import SyncReply
+from portal.instances.models import Instance, State
+from portal.instances.operations import ending
+from scheduler import cycle
+from tests.factories import make_instance, make_member
+from tests.nodes import TestNode, enroll_node
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HELD_SECONDS = 8.0
+
+
+async def hold(node: TestNode, known: SyncReply, *, wait_seconds: float) -> SyncReply:
+    request = replace(node.request(), known_digest=known.digest, wait_seconds=wait_seconds)
+    response = await AsyncClient().post(
+        "/agent/v1/sync",
+        json.dumps(request.to_json()),
+        content_type="application/json",
+        headers={"authorization": f"Bearer {node.token}"},
+    )
+    return SyncReply.from_json(response.json())
+
+
+def held_while(
+    node: TestNode, act: Callable[[], object], *, wait_seconds: float = HELD_SECONDS
+) -> tuple[SyncReply, float]:
+    """The answer to a sync during which `act` happens, and the seconds from `act` to it."""
+    known = node.work()
+
+    def act_and_hang_up() -> float:
+        try:
+            act()
+            return time.monotonic()
+        finally:
+            connection.close()
+
+    async def both() -> tuple[SyncReply, float]:
+        held = asyncio.create_task(hold(node, known, wait_seconds=wait_seconds))
+        await asyncio.sleep(0.3)
+        assert not held.done()
+        acted_at = await sync_to_async(act_and_hang_up, thread_sensitive=False)()
+        reply = await held
+        return reply, time.monotonic() - acted_at
+
+    return asyncio.run(both())
+
+
+class TestAHeldSync:
+    def test_is_answered_when_a_lease_is_written(self) -> None:
+        node = enroll_node()
+        instance = make_instance(now=timezone.now())
+
+        reply, seconds = held_while(node, lambda: cycle.run(now=timezone.now()))
+
+        assert [order.instance for order in reply.orders] == [str(instance.pk)]
+        assert seconds < HELD_SECONDS / 2
+
+    def test_is_answered_when_an_instance_is_stopped(self) -> None:
+        node, actor = enroll_node(), make_member()
+        instance = make_instance(actor=actor, now=timezone.now())
+        cycle.run(now=timezone.now())
+
+        reply, seconds = held_while(
+            node, lambda: ending.stop(actor=actor, instance=instance, now=timezone.now())
+        )
+
+        assert [order.want for order in reply.orders] == ["gone"]
+        assert seconds < HELD_SECONDS / 2
+
+    def test_without_news_ends_at_its_time_with_the_same_orders(self) -> None:
+        node = enroll_node()
+
+        reply, _ = held_while(node, lambda: None, wait_seconds=1.0)
+
+        assert reply.orders == ()
+
+    def test_whose_hint_is_lost_ends_at_its_time_with_the_news(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("portal.hints._publish", lambda topics: None)
+        node = enroll_node()
+        make_instance(now=timezone.now())
+
+        reply, _ = held_while(node, lambda: cycle.run(now=timezone.now()), wait_seconds=1.5)
+
+        assert len(reply.orders) == 1
+
+
+class TestAnEmptiedRedis:
+    def test_loses_no_launch(self) -> None:
+        node = enroll_node()
+        instance = make_instance(now=timezone.now())
+        redis.Redis.from_url(settings.REDIS_URL).flushall()
+
+        cycle.run(now=timezone.now())
+        node.work()
+
+        assert Instance.objects.get(pk=instance.pk).state == State.RUNNING
+
+    def test_that_is_away_refuses_no_launch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(settings, "REDIS_URL", "redis://127.0.0.1:1/0")
+        monkeypatch.setattr("portal.hints.cache.add", refuse)
+        node = enroll_node()
+
+        instance = make_instance(now=timezone.now())
+        cycle.run(now=timezone.now())
+        node.work()
+
+        assert Instance.objects.get(pk=instance.pk).state == State.RUNNING
+
+
+def refuse(*_args: object, **_options: object) -> bool:
+    raise redis.ConnectionError("no Redis here")

@@ -26,6 +26,7 @@ SLURM_SECONDS = 26.9  # Slurm for the same shape on such a machine
 
 LEASED = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s"
 RUNS = "SELECT 1 FROM instances_instanceevent WHERE instance_id = %s AND state = 'running'"
+JOINED = "SELECT count(*) FROM scheduler_node WHERE name LIKE 'bench-%'"
 GONE = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s AND ended_at IS NOT NULL"
 
 
@@ -55,7 +56,12 @@ def launches(portal: Portal) -> list[Result]:
                 to_running.append(runs * 1000)
     return [
         Result(
-            "request_to_lease_p50_ms", statistics.median(to_lease), "ms", 50, LAUNCHES, spread(to_lease)
+            "request_to_lease_p50_ms",
+            statistics.median(to_lease),
+            "ms",
+            50,
+            LAUNCHES,
+            spread(to_lease),
         ),
         Result(
             "request_to_lease_p99_ms",
@@ -152,7 +158,7 @@ def _nodes(portal: Portal, tokens: list[str]) -> Iterator[None]:
         [sys.executable, "-m", "tests.bench.nodes", portal.url, str(folder), *tokens], cwd=ROOT
     )
     try:
-        while _count(portal, "SELECT count(*) FROM scheduler_node WHERE name LIKE 'bench-%%'") < NODES:
+        while _count(portal, JOINED) < NODES:
             time.sleep(0.1)
         time.sleep(3)  # every node holds its first sync open
         yield
@@ -188,7 +194,7 @@ def _check_thousand(portal: Portal) -> None:
 
 
 def _count(portal: Portal, query: str) -> int:
-    row = portal.database.execute(query).fetchone()  # type: ignore[arg-type]
+    row = portal.database.execute(query).fetchone()
     assert row is not None
     return int(row[0])
 

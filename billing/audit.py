@@ -65,7 +65,7 @@ def examine(*, now: datetime, usage: Mapping[UUID, Runs] | None = None) -> Repor
     report = Report()
     for check, query in COMPARISONS.items():
         _compare_in_database(report, check, query, now)
-    report.compare("second of exhaustion", _exhaustions())
+    report.compare("second of exhaustion", _exhaustions(now))
     if usage is not None:
         report.compare("usage and intervals", _runs(usage))
     return report
@@ -100,10 +100,15 @@ def _compare_in_database(report: Report, check: str, query: str, now: datetime) 
     report.counts[check] = int(count)
 
 
-def _exhaustions() -> list[tuple[object, object, object]]:
-    accounts = Account.objects.filter(
-        Q(intervals__isnull=False, intervals__ended_at=None) | Q(exhaust_at__isnull=False)
-    ).distinct()
+def _exhaustions(now: datetime) -> list[tuple[object, object, object]]:
+    """Of accounts in use; one that is used up keeps its second until all it ran has stopped."""
+    accounts = (
+        Account.objects.filter(
+            Q(intervals__isnull=False, intervals__ended_at=None) | Q(exhaust_at__isnull=False)
+        )
+        .exclude(exhaust_at__lte=now)
+        .distinct()
+    )
     return [
         (account.code, funds.exhaustion(account.pk), account.exhaust_at)
         for account in accounts.order_by("pk").iterator()

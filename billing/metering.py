@@ -57,29 +57,16 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     The hold is released in the same transaction. Returns the open interval where there is one
     already. Raises NothingHeld.
     """
-    hold = Hold.objects.select_related("price").filter(reference=reference, released_at=None)
-    held = hold.first()
-    if held is not None:
-        funds.lock(held.account_id)
-        if not hold.filter(pk=held.pk).update(released_at=now):
-            held = None
-    if held is None:
-        running = _open_interval(reference)
-        if running is None:
-            raise NothingHeld(f"nothing is held for {reference}")
-        return running
-    ended_at = UsageInterval.objects.filter(reference=reference).aggregate(at=Max("ended_at"))["at"]
-    # A restart within the second of the stop does not pay that second twice.
-    started_at = max(whole_seconds(now), ended_at or whole_seconds(now))
-    current = prices.price_at(held.price.sku, started_at)
-    price = min(held.price, current, key=lambda price: price.micros_per_hour)
-    return _start(
-        account_id=held.account_id,
-        reference=reference,
-        price=price,
-        started_at=started_at,
-        confirmed_at=started_at,
-    )
+    holds = Hold.objects.filter(reference=reference, released_at=None)
+    hold = holds.select_related("price").first()
+    if hold is not None:
+        funds.lock(hold.account_id)
+        if holds.filter(pk=hold.pk).update(released_at=now):
+            return _start_held(hold, now=now)
+    running = _open_interval(reference)
+    if running is None:
+        raise NothingHeld(f"nothing is held for {reference}")
+    return running
 
 
 @transaction.atomic
@@ -100,7 +87,13 @@ def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | No
     interval, payable = follow_prices(interval, moment=ended_at)
     end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
     settle(interval, until=end, at=ended_at, closing=True)
-    funds.reckon(interval.account_id)
+    others = UsageInterval.objects.filter(
+        account=interval.account_id, ended_at=None, micros_per_hour__gt=0
+    )
+    # What runs out of money together ends together: what the first leaves of its last second
+    # does not carry the others on.
+    if end != funds.exhaust_at(interval.account_id) or not others.exists():
+        funds.reckon(interval.account_id)
     return interval
 
 
@@ -108,7 +101,8 @@ def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | No
 def confirm(*, references: Collection[UUID], now: datetime) -> int:
     """Note that use was seen to go on at `now`: only then is it charged. Never moves backwards.
 
-    One statement; rows are locked in order, so that two nodes' reports do not block each other.
+    One statement; rows are locked in order, so that two reports at once do not block each other.
+    It locks meters without their accounts: call it in no transaction that then locks an account.
     Returns how many meters it moved.
     """
     moment = whole_seconds(now)
@@ -125,13 +119,13 @@ def last_confirmed_at(*, reference: UUID) -> datetime | None:
     return running.confirmed_at if running else None
 
 
-def apply_price_decreases(*, now: datetime) -> int:
+def apply_price_decreases(*, now: datetime, limit: int = 1000) -> int:
     """Let lower prices reach what runs, from the second they came into force on.
 
-    Increases do not: what runs keeps its price. Returns how many meters changed their price.
-    Each is its own short transaction.
+    Increases do not: what runs keeps its price. Each meter is its own short transaction, at most
+    `limit` of them. Returns how many changed their price.
     """
-    lower = Price.objects.filter(
+    lower = prices.came_into_force().filter(
         sku=OuterRef("sku"),
         micros_per_hour__lt=OuterRef("micros_per_hour"),
         book__effective_from__gt=OuterRef("started_at"),
@@ -139,7 +133,7 @@ def apply_price_decreases(*, now: datetime) -> int:
     )
     due = UsageInterval.objects.filter(Exists(lower), ended_at=None).order_by("pk")
     changed = 0
-    for interval_id, account_id in due.values_list("pk", "account"):
+    for interval_id, account_id in due.values_list("pk", "account")[:limit]:
         with transaction.atomic():
             funds.lock(account_id)
             interval = UsageInterval.objects.filter(pk=interval_id, ended_at=None).first()
@@ -158,7 +152,7 @@ def cost_of(*, reference: UUID, now: datetime) -> Cost:
     intervals = UsageInterval.objects.filter(reference=reference).select_related("account")
     lines, burn = [], 0
     for interval in intervals.order_by("started_at", "pk"):
-        until = _shown_until(interval, now)
+        until = shown_until(interval, now)
         lines.append(
             CostLine(
                 started_at=interval.started_at,
@@ -179,11 +173,12 @@ def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
     totals = dict.fromkeys(references, 0)
     intervals = UsageInterval.objects.filter(reference__in=totals).select_related("account")
     for interval in intervals:
-        totals[interval.reference] += interval.cost_micros(_shown_until(interval, now))
+        totals[interval.reference] += interval.cost_micros(shown_until(interval, now))
     return totals
 
 
-def _shown_until(interval: UsageInterval, now: datetime) -> datetime:
+def shown_until(interval: UsageInterval, now: datetime) -> datetime:
+    """Up to when a shown cost counts: no further than it is seen to run and can be paid."""
     return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
 
 
@@ -211,16 +206,33 @@ def follow_prices(interval: UsageInterval, *, moment: datetime) -> tuple[UsageIn
 
 
 def _lower_prices(interval: UsageInterval, *, until: datetime) -> list[Price]:
-    return prices.lower_prices(
+    """In force since some moment of (start, until], the earliest first."""
+    lower = prices.came_into_force().filter(
         sku=interval.sku,
-        below=interval.micros_per_hour,
-        after=interval.started_at,
-        until=until,
+        micros_per_hour__lt=interval.micros_per_hour,
+        book__effective_from__gt=interval.started_at,
+        book__effective_from__lte=until,
     )
+    return list(lower.order_by("book__version"))
 
 
 def _open_interval(reference: UUID) -> UsageInterval | None:
     return UsageInterval.objects.filter(reference=reference, ended_at=None).first()
+
+
+def _start_held(hold: Hold, *, now: datetime) -> UsageInterval:
+    earlier = UsageInterval.objects.filter(reference=hold.reference)
+    last_end = earlier.aggregate(at=Max("ended_at"))["at"]
+    # A restart within the second of the stop does not pay that second twice.
+    started_at = max(whole_seconds(now), last_end or whole_seconds(now))
+    today = prices.price_at(hold.price.sku, started_at)
+    return _start(
+        account_id=hold.account_id,
+        reference=hold.reference,
+        price=min(hold.price, today, key=lambda price: price.micros_per_hour),
+        started_at=started_at,
+        confirmed_at=started_at,
+    )
 
 
 def _start(

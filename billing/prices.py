@@ -71,19 +71,12 @@ def current_rates(moment: datetime) -> dict[str, int]:
     return dict(rates.values_list("sku", "micros_per_hour"))
 
 
-def lower_prices(*, sku: str, below: int, after: datetime, until: datetime) -> list[Price]:
-    """Prices of a sku below `below` that came into force in (after, until], the earliest first."""
-    replaced = PriceBook.objects.filter(
+def came_into_force() -> QuerySet[Price]:
+    """Prices that held from their book's first second on: no later book took its place there."""
+    replacing = PriceBook.objects.filter(
         effective_from=OuterRef("book__effective_from"), version__gt=OuterRef("book__version")
     )
-    return list(
-        _in_force(until)
-        .filter(
-            ~Exists(replaced), sku=sku, micros_per_hour__lt=below, book__effective_from__gt=after
-        )
-        .select_related("book")
-        .order_by("book__version")
-    )
+    return Price.objects.filter(~Exists(replacing)).select_related("book")
 
 
 def _checked(sku: str, rate: object) -> int:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from billing import funds
+from billing import metering
 from billing.models import UsageInterval
 from billing.rating.intervals import seconds_between
 
@@ -37,8 +37,8 @@ def overlapping(
 
 
 def used(interval: UsageInterval, *, now: datetime) -> Used:
-    """`interval` to the second, as far as `funds.live_until` lets it count. No query."""
-    until = funds.live_until(interval, interval.account.exhaust_at, now=now)
+    """`interval` to the second, as far as `metering.shown_until` lets it count. No query."""
+    until = metering.shown_until(interval, now)
     return Used(
         reference=interval.reference,
         sku=interval.sku,
@@ -46,5 +46,5 @@ def used(interval: UsageInterval, *, now: datetime) -> Used:
         started_at=interval.started_at,
         ended_at=interval.ended_at,
         seconds=seconds_between(interval.started_at, until),
-        micros=interval.charged_micros + funds.accrued_micros(interval, until=until),
+        micros=interval.cost_micros(until),
     )

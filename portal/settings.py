@@ -43,6 +43,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "portal.console.ConsolePolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -135,6 +136,11 @@ SECURE_CSP = {
     "frame-ancestors": ["'none'"],
     "form-action": ["'self'"],
 }
+# Unfold's own scripts evaluate expressions, and it writes styles; the console's path only.
+CONSOLE_CSP = SECURE_CSP | {
+    "script-src": ["'self'", "'unsafe-eval'"],
+    "style-src": ["'self'", "'unsafe-inline'"],
+}
 HTTPS = PUBLIC_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000 if HTTPS else 0)
@@ -152,6 +158,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ProblemSchema",
+    "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "portal.api.errors.handle",
     "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
     "URL_FORMAT_OVERRIDE": None,
@@ -178,6 +185,36 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.api.schema.finish",
     ],
+}
+
+# --- the operator's console ---------------------------------------------------------------
+_SHADES = (50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950)
+UNFOLD = {
+    "SITE_TITLE": "Headrace",
+    "SITE_HEADER": "Headrace",
+    "SITE_SUBHEADER": "Operator's console",
+    "SITE_ICON": "portal.console.mark",
+    "SITE_FAVICONS": [{"rel": "icon", "href": "portal.console.mark", "type": "image/svg+xml"}],
+    "SHOW_VIEW_ON_SITE": False,
+    "ENVIRONMENT": "portal.console.environment",
+    "DASHBOARD_CALLBACK": "scheduler.admin.overview",
+    "SIDEBAR": {"navigation": "portal.console.navigation"},
+    "COLORS": {
+        # Lightness, chroma and hue of OKLCH: the portal's own water and paper.
+        name: {shade: f"oklch({tone})" for shade, tone in zip(_SHADES, tones, strict=True)}
+        for name, tones in {
+            "base": (
+                *("97.8% .005 210", "95.4% .008 212", "91.5% .011 215", "85% .015 220"),
+                *("70% .02 226", "54% .026 230", "44% .028 231", "35% .027 232"),
+                *("27.5% .025 232", "20.5% .022 232", "16.5% .02 232"),
+            ),
+            "primary": (
+                *("97% .014 212", "94% .03 212", "89% .055 211", "83% .08 209"),
+                *("79% .095 208", "72% .1 212", "46% .092 224", "40% .085 226"),
+                *("34% .07 227", "28% .055 228", "21% .04 230"),
+            ),
+        }.items()
+    },
 }
 
 # --- Celery ---------------------------------------------------------------------------------

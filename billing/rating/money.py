@@ -81,9 +81,11 @@ def format_available(amount: int) -> str:
 def format_running(amount: int) -> str:
     """A cost that ticks: four decimals, or all six while it is below a cent.
 
-    >>> format_running(691), format_running(3_475_625)
-    ('$0.000691', '$3.4756')
+    >>> format_running(0), format_running(691), format_running(3_475_625)
+    ('$0.00', '$0.000691', '$3.4756')
     """
+    if amount == 0:
+        return format_micros(0)
     return format_micros(amount, decimals=4 if abs(amount) >= _unit(2) else _DECIMALS)
 
 

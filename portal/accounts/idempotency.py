@@ -82,14 +82,19 @@ def _claim(request: Request, key: str, *, now: datetime) -> tuple[bool, Idempote
         defaults={"request_digest": _digest(request), "created_at": now},
     )
     if not claimed and reply.status is None and reply.request_digest == _digest(request):
-        # Of several that find a dead one, the conditional update lets a single one go on.
-        claimed = bool(
-            IdempotentReply.objects.filter(
-                pk=reply.pk, status=None, created_at__lte=now - IN_PROGRESS_MAX
-            ).update(created_at=now)
-        )
-        reply.created_at = now if claimed else reply.created_at
+        claimed = take_over(reply, now=now)
     return claimed, reply
+
+
+def take_over(reply: IdempotentReply, *, now: datetime) -> bool:
+    """Go on where a request died; of several that find it, one is told True."""
+    dead = IdempotentReply.objects.filter(
+        pk=reply.pk, status=None, created_at__lte=now - IN_PROGRESS_MAX
+    )
+    taken = bool(dead.update(created_at=now))
+    if taken:
+        reply.created_at = now
+    return taken
 
 
 def _replay(reply: IdempotentReply, digest: str, *, now: datetime) -> Response:

@@ -16,5 +16,6 @@ urlpatterns = [
     path("", include("portal.accounts.api_urls")),
     path("", include("portal.catalog.api_urls")),
     path("", include("portal.instances.api_urls")),
+    path("", include("portal.wallet.api_urls")),
     re_path("", not_found),
 ]

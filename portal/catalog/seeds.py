@@ -68,6 +68,13 @@ IMAGES = (
 )
 
 
-def simulated_gpus() -> str:
-    """The simulated node's inventory, as the agent's HEADRACE_SIMULATED_GPUS takes it."""
-    return ",".join(f"{card.simulated}x{card.model}:{card.memory_mib}" for card in CARDS)
+def simulated_node() -> dict[str, str]:
+    """A node that carries all of the catalogue, in the words of the agent's environment."""
+    gpus = ",".join(f"{card.simulated}x{card.model}:{card.memory_mib}" for card in CARDS)
+    vcpus = sum(card.simulated * card.vcpus for card in CARDS)
+    memory_gib = sum(card.simulated * card.memory_gib for card in CARDS)
+    return {
+        "HEADRACE_SIMULATED_GPUS": gpus,
+        "HEADRACE_SIMULATED_VCPUS": str(vcpus),
+        "HEADRACE_SIMULATED_MEMORY_MIB": str(memory_gib * 1024),
+    }

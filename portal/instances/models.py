@@ -61,6 +61,8 @@ class Reason(models.TextChoices):
     RESTARTED_ELSEWHERE = "restarted_elsewhere", "Start tried again"
     USER_STOP = "user_stop", "Stopped by a member"
     USER_TERMINATE = "user_terminate", "Terminated by a member"
+    OPERATOR_STOP = "operator_stop", "Stopped by the operator"
+    OPERATOR_TERMINATE = "operator_terminate", "Terminated by the operator"
     OUT_OF_FUNDS = "out_of_funds", "Out of funds"
     SUSPENDED = "suspended", "Team suspended"
     FINISHED = "finished", "Finished by itself"

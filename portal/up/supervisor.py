@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from portal.embedded import as_user
 from portal.up import Refused
-from portal.up.guard import Guard, dying_with_parent, kill_group
+from portal.up.guard import dying_with_parent, kill_group
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
@@ -37,6 +37,14 @@ class Program:
     stop_signal: signal.Signals = signal.SIGTERM
     once: bool = False  # a step that ends, rather than a server that should not
     stops_last: bool = False  # a store: it outlives all that may use it
+
+
+class Watch(Protocol):
+    """Who ends the processes it was shown when we are killed."""
+
+    def watch(self, pid: int, stop_signal: signal.Signals) -> None: ...
+
+    def forget(self, pid: int) -> None: ...
 
 
 class Terminal(Protocol):
@@ -65,7 +73,7 @@ def next_pause(pause: float, *, ran_seconds: float) -> float:
 class Child:
     """A Program under the supervisor: the process that runs it now, and its last lines."""
 
-    def __init__(self, program: Program, guard: Guard, terminal: Terminal, logs: Path) -> None:
+    def __init__(self, program: Program, guard: Watch, terminal: Terminal, logs: Path) -> None:
         self.program = program
         self.last_lines: deque[str] = deque(maxlen=20)
         self.restarts = 0
@@ -89,31 +97,31 @@ class Child:
 
     async def run_once(self) -> int:
         """Run the program to its end; its exit code, negative where a signal ended it."""
-        self.process = process = await asyncio.create_subprocess_exec(
-            *self.program.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **self.program.env},
-            # A group of its own: Ctrl-C reaches the supervisor alone, and what the program
-            # leaves behind can be found.
-            process_group=0,
-            preexec_fn=dying_with_parent(self.program.stop_signal),
-            **as_user(self.program.user),
-        )
-        self._guard.watch(process.pid, self.program.stop_signal)
-        assert process.stdout is not None  # noqa: S101 - asked for above
-        listening = asyncio.create_task(self._listen(process.stdout))
-        try:
-            code = await process.wait()
-        finally:
-            # Children of a program that died would go on working unseen.
-            kill_group(process.pid)
-            self._guard.forget(process.pid)
-            # A process outside the group may hold the pipe open for longer than we care.
-            await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
-            listening.cancel()
-        return code
+        async with _pipe() as (stream, writing):
+            self.process = process = await asyncio.create_subprocess_exec(
+                *self.program.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                env={**os.environ, **self.program.env},
+                # A group of its own: Ctrl-C reaches the supervisor alone, and what the program
+                # leaves behind can be found.
+                process_group=0,
+                preexec_fn=dying_with_parent(self.program.stop_signal),
+                **as_user(self.program.user),
+            )
+            writing.close()
+            self._guard.watch(process.pid, self.program.stop_signal)
+            listening = asyncio.create_task(self._listen(_lines(stream)))
+            try:
+                return await process.wait()
+            finally:
+                # Children of a program that died would go on working unseen.
+                kill_group(process.pid)
+                self._guard.forget(process.pid)
+                # A process outside the group may hold the pipe for longer than we care.
+                await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
+                listening.cancel()
 
     async def run(self) -> None:
         """Run the program until `stop`, with a growing pause after each end."""
@@ -144,9 +152,9 @@ class Child:
             await asyncio.wait_for(process.wait(), grace_seconds)
         kill_group(process.pid)
 
-    async def _listen(self, stream: asyncio.StreamReader) -> None:
+    async def _listen(self, lines: AsyncIterator[str]) -> None:
         with contextlib.closing(self._log):
-            async for line in _lines(stream):
+            async for line in lines:
                 self._log.emit(logging.makeLogRecord({"msg": line}))
                 self.last_lines.append(line)
                 self._terminal.hear(self.program.name, line)
@@ -156,7 +164,7 @@ class Supervisor:
     """The children that run now. Leaving the context stops them, the stores last."""
 
     def __init__(
-        self, guard: Guard, terminal: Terminal, logs: Path, *, grace_seconds: float = 4
+        self, guard: Watch, terminal: Terminal, logs: Path, *, grace_seconds: float = 4
     ) -> None:
         self._guard = guard
         self._terminal = terminal
@@ -214,6 +222,24 @@ def how_it_ended(code: int) -> str:
     ('exit 3', 'SIGKILL')
     """
     return f"exit {code}" if code >= 0 else signal.Signals(-code).name
+
+
+@contextlib.asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+    """A pipe: what we read, and the end for a child.
+
+    Not asyncio's own: with that, a process is not over before its grandchildren let go of it.
+    """
+    reading, writing = os.pipe()
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb")
+    )
+    try:
+        with os.fdopen(writing, "wb") as child_end:
+            yield stream, child_end
+    finally:
+        transport.close()
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:

@@ -29,7 +29,9 @@ class StatementLineDetail(serializers.Serializer[Line]):
 
     kind = serializers.CharField()
     description = serializers.CharField()
-    instance = serializers.UUIDField(source="reference", allow_null=True)
+    instance = serializers.UUIDField(  # type: ignore[assignment]
+        source="reference", allow_null=True
+    )
     seconds = serializers.IntegerField(allow_null=True)
     price_per_hour = serializers.SerializerMethodField()
     amount = serializers.SerializerMethodField()

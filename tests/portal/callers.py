@@ -29,8 +29,12 @@ def secret_of(member: Member, *scopes: Scope) -> str:
 
 def by_token(member: Member | None = None, *scopes: Scope) -> APIClient:
     """Calls as `member` (an owner of a new team) with a token of `scopes`, or of all."""
+    return by_secret(secret_of(member or make_member(), *scopes))
+
+
+def by_secret(secret: str) -> APIClient:
     client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret_of(member or make_member(), *scopes)}")
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client
 
 

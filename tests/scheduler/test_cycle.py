@@ -7,6 +7,7 @@ from portal.catalog.models import Availability
 from portal.instances.models import Reason, State
 from scheduler import cycle, fleet
 from scheduler.models import Allocation, Lease
+from scheduler.placement.place import place
 from tests.factories import (
     NOON,
     make_instance,
@@ -126,9 +127,7 @@ class TestCommit:
     def test_changes_nothing_where_the_node_was_cordoned_meanwhile(self) -> None:
         node = make_node(gpus=1)
         instance = make_instance()
-        [assignment] = cycle.place(
-            cycle.queued_demands(limit=9), cycle.free_nodes(now=NOON)
-        ).assignments
+        [assignment] = place(cycle.queued_demands(limit=9), cycle.free_nodes(now=NOON)).assignments
         fleet.cordon(node=node, now=NOON)
 
         committed = cycle.commit(assignment, now=NOON)

@@ -3,6 +3,7 @@
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from agents.protocol import EnrollRequest
 from portal.catalog.models import Plan
 from portal.errors import DomainError
 from portal.instances.models import Instance, State
@@ -187,7 +188,7 @@ class TestJoinTokensAtOnce:
         def try_to_join() -> bool:
             body = enroll_request(secret, f"node-{next(names)}")
             try:
-                fleet.enroll(fleet.EnrollRequest.from_json(body), now=NOON)
+                fleet.enroll(EnrollRequest.from_json(body), now=NOON)
             except fleet.JoinTokenRefused:
                 return False
             return True

@@ -8,7 +8,7 @@ from django.db import transaction
 from billing import funds, holds, metering
 from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Permission
-from portal.errors import Conflict
+from portal.errors import Conflict, DomainError, Forbidden
 from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
 from portal.instances.models import END_STATES, Instance, Reason, State, Wanted
@@ -16,6 +16,10 @@ from portal.instances.models import END_STATES, Instance, Reason, State, Wanted
 
 class AlreadyEnded(Conflict):
     code = "already_ended"
+
+
+class ExplanationMissing(DomainError):
+    code = "explanation_missing"
 
 
 @transaction.atomic
@@ -36,6 +40,24 @@ def terminate(*, actor: Member, instance: Instance, now: datetime) -> Instance:
     actor.require(Permission.OPERATE)
     why = Why(Reason.USER_TERMINATE, f"Terminated by {actor.user}.", actor.user, effective_at=now)
     return _take_out(_lock(instance), Wanted.TERMINATED, why, now=now)
+
+
+@transaction.atomic
+def end_by_operator(
+    *, operator: User, instance: Instance, wanted: Wanted, because: str, now: datetime
+) -> Instance:
+    """Stop or terminate any team's instance; the team reads `because`. Its meter closes now.
+
+    Raises Forbidden for who is no operator, ExplanationMissing, or AlreadyEnded.
+    """
+    if not operator.is_staff:
+        raise Forbidden("Only an operator may do this.")
+    if not because.strip():
+        raise ExplanationMissing("Say why.", next_step="The team reads it.")
+    terminates = wanted == Wanted.TERMINATED
+    reason = Reason.OPERATOR_TERMINATE if terminates else Reason.OPERATOR_STOP
+    why = Why(reason, f"{reason.label}: {because.strip()}", operator, effective_at=now)
+    return _take_out(_lock(instance), wanted, why, now=now)
 
 
 def stop_unfunded(*, now: datetime, limit: int = 1000) -> int:

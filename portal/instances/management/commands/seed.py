@@ -1,6 +1,7 @@
 """Fills an empty installation: catalogue, prices, and (for a first look) two people."""
 
 import json
+import math
 import secrets
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from billing import prices
 from portal.accounts import operations as accounts
 from portal.accounts.models import Member, User
 from portal.catalog.models import Image, Plan
-from portal.catalog.seeds import CARDS, IMAGES, simulated_gpus
+from portal.catalog.seeds import CARDS, IMAGES, simulated_node
 
 
 class Command(BaseCommand):
@@ -22,9 +23,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--print-simulated-gpus",
+            "--print-simulated-node",
             action="store_true",
-            help="Print what a simulated node should carry, and do nothing else.",
+            help="Print a simulated node's environment as JSON, and do nothing else.",
         )
         parser.add_argument(
             "--demo-credentials",
@@ -33,8 +34,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        if options["print_simulated_gpus"]:
-            self.stdout.write(simulated_gpus())
+        if options["print_simulated_node"]:
+            self.stdout.write(json.dumps(simulated_node()))
             return
         with transaction.atomic():
             if not Plan.objects.exists():
@@ -52,7 +53,7 @@ class Command(BaseCommand):
                     sku=sku,
                     gpu_model=card.model,
                     gpu_count=count,
-                    gpu_memory_gib=card.memory_mib // 1024 + 1,
+                    gpu_memory_gib=math.ceil(card.memory_mib / 1024),
                     vcpus=card.vcpus * count,
                     memory_gib=card.memory_gib * count,
                     disk_gib=card.disk_gib * count,

@@ -158,6 +158,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ProblemSchema",
+    "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "portal.api.errors.handle",
     "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
     "URL_FORMAT_OVERRIDE": None,

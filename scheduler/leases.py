@@ -90,6 +90,7 @@ def end(lease: Lease, *, now: datetime) -> bool:
     ended = Lease.objects.filter(pk=lease.pk, ended_at=None).update(ended_at=now)
     if not ended:
         return False
+    lease.ended_at = now
     Allocation.objects.filter(lease=lease, released_at=None).update(released_at=now)
     hints.send_task(SCHEDULER_TICK)
     return True

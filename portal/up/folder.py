@@ -7,12 +7,15 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from portal.up import Refused
 
 # What `make up`, the benchmarks and `bin/services` keep in a folder; anything else is not ours.
-OURS = {"agent", "beat", "bench", "demo.json", "kv", "lock", "log", "pg", "secret_key"}
-OURS |= {"prepared.json", "services", "static"}
+OURS = {"agent", "beat", "bench", "kv", "lock", "log", "pg", "secret_key"}
+NEEDS = "needs.json"
+DEMO_LOGINS = "demo.json"
+OURS |= {DEMO_LOGINS, NEEDS, "services", "static"}
 GUARD_SECONDS = 10  # a killed supervisor's guard is done by then
 
 
@@ -54,12 +57,19 @@ class Folder:
     def demo_logins(self) -> Mapping[str, str]:
         """E-mail address → password of the log-ins that the seed wrote down; empty without."""
         try:
-            logins = json.loads((self.path / "demo.json").read_text())
+            logins = json.loads((self.path / DEMO_LOGINS).read_text())
         except FileNotFoundError:
             return {}
         except ValueError:
-            raise Refused(f"{self.path / 'demo.json'} is broken: remove it.") from None
+            raise Refused(f"{self.path / DEMO_LOGINS} is broken: remove it.") from None
         return {str(address): str(password) for address, password in logins.items()}
+
+    def take_needs(self) -> Mapping[str, Any]:
+        """What the preparation found out for the agent; once, since a secret is among it."""
+        path = self.path / NEEDS
+        needs: Mapping[str, Any] = json.loads(path.read_text())
+        path.unlink()
+        return needs
 
     def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -207,7 +207,7 @@ def _alarms(nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
     for row in nodes:
         broken = [cell.title for cell in row.gpus if cell.kind in ("broken", "gone")]
         if broken:
-            alarms.append(f"Node {row.node.name} has {len(broken)} unusable GPUs ({broken[0]}).")
+            alarms.append(f"Node {row.node.name}, unusable GPUs: {len(broken)} ({broken[0]}).")
     unpriced = Plan.objects.offered().exclude(sku__in=current_rates(now)).order_by("sku")
     skus = list(unpriced.values_list("sku", flat=True))
     if skus:

@@ -25,10 +25,9 @@ logger = logging.getLogger(__name__)
 HOLD_SECONDS = 25.0
 # A portal that answers every held sync at once, for whatever reason, is asked no more often.
 HELD_SYNC_SPACING_SECONDS = 0.05
-# Progress waits this long for company; what moves an instance is told at once.
+# Progress waits this long for company; what moves an instance is told at once, together with all
+# that happened while the report before it was under way.
 PROGRESS_DELAY_SECONDS = 0.25
-# A burst of decisive facts is one report.
-BURST_SECONDS = 0.005
 LOOK_SECONDS = 30.0  # a full list, should the runtime's watch have missed something
 STOCK_SECONDS = 30.0  # how often GPUs are looked at
 PLAN_SECONDS = 1.0  # the longest time between two plans
@@ -125,7 +124,6 @@ class Agent:
         while True:
             await self._news.wait()
             await _wait_at_most(self._urgent_news, PROGRESS_DELAY_SECONDS)
-            await asyncio.sleep(BURST_SECONDS)
             self._news.clear()
             self._urgent_news.clear()
             if not await self._exchange(0.0, backoff):

@@ -65,6 +65,11 @@ class TestEveryAct:
         assert not JoinToken.objects.exists()
         assert not LogEntry.objects.exists()
 
+    def test_says_what_it_would_be_done_to(self, console: Client) -> None:
+        team = make_team()
+
+        assert f"Suspend {team.name}</h1>" in console.get(page(team, "suspend", team.pk)).text
+
     def test_is_refused_without_a_token_against_forgery(self, operator: User) -> None:
         client, team = Client(enforce_csrf_checks=True), make_team(gpu_quota=1)
         client.force_login(operator)

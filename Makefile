@@ -33,4 +33,4 @@ bench-path: ## from a launch request to its lease and to a running instance
 	@bin/environment dev && exec $(RUN) -m tests.bench.path
 
 demo-data: ## a busy team, nodes and a month of history to look at pages with (needs make up)
-	@bin/environment server && exec $(RUN) -m portal.up.beside --var "$(VAR)" demo_data
+	@bin/environment server && exec $(RUN) -m portal.up.manage "$(VAR)" demo_data

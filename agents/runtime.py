@@ -13,7 +13,7 @@ from typing import Any
 import docker
 from docker.errors import APIError, DockerException, NotFound
 
-from agents import archives, engine_errors, hardening, probing
+from agents import archives, engine_errors, hardening, probing, threads
 from agents.containers import Container, Host, RuntimeAway, StartRefused, State
 from agents.facts import Key
 from agents.labels import NODE, SPEC, container_of, key_of, labels_for, name_of
@@ -101,7 +101,8 @@ class DockerRuntime:
 
         async with self._pulls:
             try:
-                await self._call(pull, is_waited_for=False)
+                # Not one of the pool's threads, and not waited for: a registry can hang for ever.
+                await threads.begin(lambda: self._with_engine(pull), name="docker-pull")
             except APIError as error:
                 raise _pull_refused(image, _text_of(error)) from error
             finally:
@@ -325,7 +326,7 @@ class DockerRuntime:
             return None
         return attrs
 
-    async def _call(self, work: Callable[[Any], Any], *, is_waited_for: bool = True) -> Any:
+    async def _call(self, work: Callable[[Any], Any]) -> Any:
         """Do it in a thread. Raises APIError where the engine refuses, RuntimeAway where it
         does not answer."""
         loop = asyncio.get_running_loop()
@@ -333,8 +334,7 @@ class DockerRuntime:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            if is_waited_for:
-                await asyncio.wait([done])
+            await asyncio.wait([done])
             done.add_done_callback(lambda future: future.cancelled() or future.exception())
             raise
 

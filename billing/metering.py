@@ -69,7 +69,7 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     return running
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | None:
     """Stop the meter of `reference`, and charge what is left to charge.
 

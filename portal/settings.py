@@ -252,6 +252,7 @@ CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": seconds, "options": {"expires": seconds}}
     for task, seconds in {
         "scheduler.run_cycle": SCHEDULER_TICK_SECONDS,
+        "scheduler.publish_availability": SCHEDULER_TICK_SECONDS,
         "scheduler.expire_leases": 10,
         "billing.charge_usage": 60,
         "portal.stop_unfunded": 5,

@@ -33,6 +33,8 @@ from scheduler.models import Lease, Node
 
 logger = logging.getLogger(__name__)
 listener = hints.Listener()
+# What this process last told each node at once: what a node has heard need not end its held sync.
+_told: dict[int, str] = {}
 
 
 class _Refused(Exception):
@@ -82,6 +84,7 @@ async def sync(request: HttpRequest) -> JsonResponse:
             lambda: _take_in(request.headers.get("Authorization", ""), said)
         )
         wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
+        _told[node.pk] = reply.digest
         if wait_seconds > 0 and reply.digest == said.known_digest:
             reply = await _hold(node, reply, wait_seconds)
     except _Refused as refusal:
@@ -98,7 +101,7 @@ async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
             # Looked at once more after listening began: a commit in between sent no hint here.
             newest = await _in_thread(lambda: _reply(node, leases.live_leases(node)))
             left = deadline - asyncio.get_running_loop().time()
-            if newest.digest != reply.digest or left <= 0:
+            if newest.digest not in (reply.digest, _told.get(node.pk)) or left <= 0:
                 return newest
             event.clear()
             try:

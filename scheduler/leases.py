@@ -84,7 +84,7 @@ def withdrawal(instance_id: UUID, generation: int) -> Order:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def end(lease: Lease, *, now: datetime) -> bool:
     """Give a lease's GPUs back. Returns False where it had ended before."""
     ended = Lease.objects.filter(pk=lease.pk, ended_at=None).update(ended_at=now)

@@ -33,6 +33,8 @@ MOVES: Mapping[State, frozenset[State]] = {
 }
 
 
+# The lease's commit wakes the node itself, and what the node reported it knows.
+TOLD_OTHERWISE = frozenset({State.STARTING, State.RUNNING, State.TERMINATED})
 EXPLANATION_CHARACTERS = Instance._meta.get_field("explanation").max_length
 
 
@@ -54,7 +56,7 @@ class Why:
     effective_at: datetime | None = None
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: Any) -> bool:
     """Move one instance, write the event that explains the move, and wake whoever waits for it.
 
@@ -82,5 +84,6 @@ def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: A
         at=at,
         effective_at=why.effective_at or at,
     )
-    hints.send(hints.instance_topic(instance_id))
+    if to not in TOLD_OTHERWISE:
+        hints.send(hints.instance_topic(instance_id))
     return True

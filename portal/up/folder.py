@@ -20,18 +20,22 @@ GUARD_SECONDS = 10  # a killed supervisor's guard is done by then
 
 
 class Folder:
-    """The state of one installation. Held by one `make up` at a time, until it ends.
-
-    Raises Refused where it cannot be used: not a folder, not writable, not ours, or in use.
-    """
+    """The state of one installation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+
+    def claim(self) -> None:
+        """Make the folder where it is missing, and hold it until this process ends.
+
+        Raises Refused where it cannot be used: not a folder, not writable, not ours, or held by
+        another `make up`.
+        """
         try:
             self._make()
             # Never closed: the lock goes with the process, and with the guard that outlives it.
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            self._claim()
+            self._wait_for_lock()
         except OSError as error:
             raise Refused(
                 f"{self.path} cannot hold the state of Headrace ({error.strerror}): "
@@ -86,7 +90,7 @@ class Folder:
         self.logs.mkdir(mode=0o700, exist_ok=True)
         (self.path / "static").mkdir(exist_ok=True)
 
-    def _claim(self) -> None:
+    def _wait_for_lock(self) -> None:
         deadline = time.monotonic() + GUARD_SECONDS
         while not self._locked():
             holder = os.pread(self._lock, 20, 0).decode().strip()

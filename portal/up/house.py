@@ -50,17 +50,31 @@ class House:
         told = self.environment.get("HEADRACE_RUNTIME", "auto")
         return told if told != "auto" else str(json.loads(self.node.read_text())["runtime"])
 
+    @property
+    def postgres(self) -> Path:
+        """Where the embedded PostgreSQL lives."""
+        return embedded.reachable(self.folder.path / "pg")
+
+    @property
+    def valkey(self) -> Path:
+        """Where the embedded Valkey lives."""
+        return self.folder.path / "kv"
+
     def settings(self) -> dict[str, str]:
-        """What every process of Headrace is told, but for the addresses of the stores."""
-        return {
+        """What every process of Headrace is told. The stores are ours unless the person's."""
+        environment = {
             "DEMO": "1",
             "PUBLIC_URL": self.url,
             "PYTHONUNBUFFERED": "1",
             "SECRET_KEY": self.folder.secret_key(),
             "STATIC_ROOT": str(self.folder.path / "static"),
             **self.environment,
-            "VAR": str(self.folder.path),
         }
+        if "DATABASE_URL" not in environment:
+            environment["DATABASE_URL"] = embedded.postgres_url(self.postgres)
+        if "REDIS_URL" not in environment:
+            environment["REDIS_URL"] = embedded.valkey_url(self.valkey)
+        return environment
 
 
 def preparation(house: House, env: Mapping[str, str]) -> Program:
@@ -125,16 +139,12 @@ class Start:
 
     async def run(self) -> None:
         """Return when a person can use it. Raises Refused or BrokenStore."""
-        pg, kv = self._house.folder.path / "pg", self._house.folder.path / "kv"
-        async with asyncio.TaskGroup() as starting:
-            if "REDIS_URL" not in self._env:
-                self._env["REDIS_URL"] = embedded.valkey_url(kv)
-                starting.create_task(self._valkey(kv))
-            if "DATABASE_URL" not in self._env:
-                pg = embedded.reachable(pg)
-                self._env["DATABASE_URL"] = embedded.postgres_url(pg)
-                starting.create_task(self._postgres(pg))
+        async with asyncio.TaskGroup() as stores:
             preparing = self._supervisor.start(preparation(self._house, self._env))
+            if "REDIS_URL" not in self._house.environment:
+                stores.create_task(self._valkey(self._house.valkey))
+            if "DATABASE_URL" not in self._house.environment:
+                stores.create_task(self._postgres(self._house.postgres))
         await self._ready(preparing, _said(preparing, MIGRATED))
         self._terminal.done("the tables are there")
         # Web first: a person sees it, and imports are most of what the start costs.

@@ -19,10 +19,14 @@ FOREVER = spec(command=("sleep", "600"))
 
 
 def runtime_for(
-    engine: FakeDocker, *, pretended_gpus: frozenset[str] = frozenset()
+    engine: FakeDocker,
+    *,
+    node: str = "rack-1",
+    last_port: int = 20_009,
+    pretended_gpus: frozenset[str] = frozenset(),
 ) -> DockerRuntime:
-    ports = PortRange("10.0.0.5", 20_000, 20_009)
-    return DockerRuntime(lambda: engine, node="rack-1", ports=ports, pretended_gpus=pretended_gpus)
+    ports = PortRange("10.0.0.5", 20_000, last_port)
+    return DockerRuntime(lambda: engine, node=node, ports=ports, pretended_gpus=pretended_gpus)
 
 
 def done[T](work: Coroutine[Any, Any, T]) -> T:

@@ -217,7 +217,7 @@ class TestAHouse:
         house.kill()
         house.wait()
 
-        Folder(tmp_path)
+        Folder(tmp_path).claim()
 
         assert [pid for pid in pids if runs(pid)] == []
 
@@ -304,3 +304,31 @@ def refused(*arguments: str) -> str:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
+
+
+class TestManage:
+    def test_refuses_a_folder_without_an_installation(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "portal.up.manage", str(tmp_path), "check"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert done.returncode == 1
+        assert done.stderr == f"{tmp_path} holds no installation: run make up first.\n"
+
+    def test_hands_the_command_the_secret_and_the_stores(self, tmp_path: Path) -> None:
+        Folder(tmp_path).secret_key()
+        show = "from django.conf import settings as s; print(s.SECRET_KEY, s.REDIS_URL)"
+
+        done = subprocess.run(
+            [sys.executable, "-m", "portal.up.manage", str(tmp_path), "shell", "-v0", "-c", show],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={k: v for k, v in os.environ.items() if k not in ("SECRET_KEY", "REDIS_URL")},
+        )
+
+        assert Folder(tmp_path).secret_key() in done.stdout
+        assert "unix:///" in done.stdout

@@ -28,7 +28,6 @@ def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
             changed += Instance.objects.filter(pk=instance.pk, state=State.QUEUED).update(
                 reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
             )
-            hints.send(hints.instance_topic(instance.pk))
     return changed
 
 
@@ -50,11 +49,10 @@ def record_progress(*, instance: Instance, phase: Phase, percent: int | None) ->
     changed = Instance.objects.filter(pk=instance.pk, state=State.STARTING).update(
         phase=phase, phase_percent=percent
     )
-    hints.send(hints.instance_topic(instance.pk))
     return bool(changed)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_started(*, instance: Instance, endpoints: Mapping[str, str], now: datetime) -> bool:
     """The probe passed: from `now` on, the instance is metered."""
     moved = lifecycle.advance(
@@ -73,7 +71,7 @@ def _lock(instance: Instance) -> Instance:
     return Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance.pk)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     """The container ended by itself, could not be started, or its node is lost.
 
@@ -101,7 +99,7 @@ def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_gone(*, instance: Instance, now: datetime) -> bool:
     """The container of a stopping instance is gone, so what was asked for is done."""
     current = _lock(instance)
@@ -116,7 +114,7 @@ def record_gone(*, instance: Instance, now: datetime) -> bool:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_start_failed(
     *, instance: Instance, reason: Reason, explanation: str, now: datetime
 ) -> bool:

@@ -55,7 +55,12 @@ def launches(portal: Portal) -> list[Result]:
                 to_running.append(runs * 1000)
     return [
         Result(
-            "request_to_lease_p50_ms", statistics.median(to_lease), "ms", 50, LAUNCHES, spread(to_lease)
+            "request_to_lease_p50_ms",
+            statistics.median(to_lease),
+            "ms",
+            50,
+            LAUNCHES,
+            spread(to_lease),
         ),
         Result(
             "request_to_lease_p99_ms",
@@ -152,7 +157,9 @@ def _nodes(portal: Portal, tokens: list[str]) -> Iterator[None]:
         [sys.executable, "-m", "tests.bench.nodes", portal.url, str(folder), *tokens], cwd=ROOT
     )
     try:
-        while _count(portal, "SELECT count(*) FROM scheduler_node WHERE name LIKE 'bench-%%'") < NODES:
+        while (
+            _count(portal, "SELECT count(*) FROM scheduler_node WHERE name LIKE 'bench-%%'") < NODES
+        ):
             time.sleep(0.1)
         time.sleep(3)  # every node holds its first sync open
         yield

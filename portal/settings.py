@@ -221,6 +221,15 @@ UNFOLD = {
     },
 }
 
+# Warnings and errors go to stderr, tracebacks of a 500 among them; who runs us keeps them.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+}
+
 # --- Celery ---------------------------------------------------------------------------------
 # kombu writes a socket's address in its own way.
 CELERY_BROKER_URL = REDIS_URL.replace("unix:", "redis+socket:").replace("?db=", "?virtual_host=")

@@ -163,13 +163,16 @@ class Agent:
     def _hear(self, reply: SyncReply, request: SyncRequest, heard_before: int) -> bool:
         """Act on a reply, unless it may be older than one that is acted on already.
 
-        A report can be answered after a held sync that was answered later. To act on its old
-        orders, while the next held sync waits for a change to the new ones, would leave the node
-        with old orders for as long as that is held.
+        A report can be answered after a held sync that was answered later. Of such two nobody
+        can tell which is the newer, so where they differ the portal is asked once more: to act
+        on the old orders, or to pass over the new ones, would last as long as the next sync is
+        held.
         """
         if request.wait_seconds > 0:
             self._heard += 1
         elif heard_before != self._heard:
+            if reply.digest != self._digest:
+                self._note_news()
             return True
         return self._take_in(reply, request)
 

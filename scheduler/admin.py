@@ -85,7 +85,7 @@ class NodeAdmin(ReadingAdmin):
 
     @display(description="State", label=NODE_COLOURS)
     def standing(self, node: Node) -> str:
-        return dashboard.state_of(node, now=timezone.now())
+        return str(node.state_at(timezone.now()).label)
 
     @display(description="GPUs", ordering="gpus_held")
     def gpus(self, node: Any) -> str:

@@ -11,7 +11,7 @@ from billing.revenue import revenue
 from portal.instances.models import Instance
 from portal.instances.operations import ending, reports
 from scheduler import cycle, dashboard, fleet
-from scheduler.dashboard import NodeState
+from scheduler.dashboard import 
 from scheduler.models import Gpu, Node
 from tests.factories import (
     H100_MICROS,
@@ -34,17 +34,17 @@ def make_running_instance() -> Instance:
     return instance
 
 
-class TestStateOf:
+class TestStateAt:
     @pytest.mark.parametrize(
         ("unseen", "state"),
         [
-            (timedelta(seconds=45), NodeState.SEEN),
+            (timedelta(seconds=45), NodeState.READY),
             (timedelta(seconds=46), NodeState.SUSPECT),
             (timedelta(seconds=121), NodeState.UNREACHABLE),
         ],
     )
     def test_follows_when_the_node_was_last_seen(self, unseen: timedelta, state: NodeState) -> None:
-        assert dashboard.state_of(make_node(), now=NOON + unseen) == state
+        assert make_node().state_at(NOON + unseen) == state
 
     def test_tells_a_cordoned_and_a_retired_node(self) -> None:
         cordoned, retired = make_node(), make_node()
@@ -52,7 +52,7 @@ class TestStateOf:
         fleet.retire(node=retired, now=NOON)
 
         states = [
-            dashboard.state_of(Node.objects.get(pk=node.pk), now=NOON)
+            Node.objects.get(pk=node.pk).state_at(NOON)
             for node in (cordoned, retired)
         ]
 

@@ -53,7 +53,7 @@ class NodeRow:
 
     @property
     def colour(self) -> str:
-        return NODE_COLOURS[self.state]
+        return NODE_COLOURS[self.state.label]
 
 
 @dataclass(frozen=True)

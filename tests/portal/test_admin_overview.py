@@ -11,8 +11,7 @@ from billing.revenue import revenue
 from portal.instances.models import Instance
 from portal.instances.operations import ending, reports
 from scheduler import cycle, dashboard, fleet
-from scheduler.dashboard import 
-from scheduler.models import Gpu, Node
+from scheduler.models import Gpu, Node, NodeState
 from tests.factories import (
     H100_MICROS,
     NOON,
@@ -51,10 +50,7 @@ class TestStateAt:
         fleet.cordon(node=cordoned, now=NOON)
         fleet.retire(node=retired, now=NOON)
 
-        states = [
-            Node.objects.get(pk=node.pk).state_at(NOON)
-            for node in (cordoned, retired)
-        ]
+        states = [Node.objects.get(pk=node.pk).state_at(NOON) for node in (cordoned, retired)]
 
         assert states == [NodeState.CORDONED, NodeState.RETIRED]
 

@@ -119,7 +119,7 @@ class NodeAdmin(ReadingAdmin):
             return self.page(request, question, NothingAsked())
         token, secret = fleet.create_join_token(by=request.user, now=timezone.now())  # type: ignore[arg-type]
         self.log_addition(request, token, "Made a join token.")
-        shown = {"token": token, "secret": secret, "public_url": settings.PUBLIC_URL}
+        shown = {"token": token, "command": fleet.join_command(secret)}
         response = self.page(request, question, NothingAsked(), status=201, **shown)
         add_never_cache_headers(response)
         return response

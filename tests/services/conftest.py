@@ -7,6 +7,7 @@ what a database or a Redis does.
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -50,5 +51,5 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         for agent in agents:
             agent.start()
         for name in NODES:
-            eventually(lambda name=name: stack.has_enrolled(name), within_seconds=60, what=name)
+            eventually(partial(stack.has_enrolled, name), within_seconds=60, what=name)
         yield stack

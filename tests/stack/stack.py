@@ -65,6 +65,7 @@ class Stack:
 
     def start(self) -> None:
         """Return when every web process answers; the rest comes up meanwhile."""
+        self._folder.logs.mkdir(parents=True, exist_ok=True)
         said = self.run("-m", "tests.stack.prepare")
         assert said.returncode == 0, said.stderr
         self._join_tokens = json.loads(said.stdout.splitlines()[-1])

@@ -5,25 +5,30 @@ it, and a launch through the API, the queue, the node's agent and its probe.
 """
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
+
+import httpx
 
 from agents.containers import Host
 from agents.hardening import environment_for, host_config_for
 from agents.protocol import ContainerSpec
+from tests.bench.portal import GONE, RUNS_NOW, Portal, running
 from tests.bench.report import Peer, Result, say, spread
 from tests.docker.conftest import BUSYBOX, GPU_1, Rig, find_rig, run_rig
-from tests.stack.customer import Customer
-from tests.stack.processes import eventually
-from tests.stack.stack import Stack, running_stack
 
 RUNS = 20
 ALLOWANCE_MS = 500
-RUNNING = (
-    "SELECT count(*) FROM instances_instanceevent WHERE instance_id = %s AND state = 'running'"
-)
-ENDED = "SELECT count(*) FROM scheduler_lease WHERE instance_id = %s AND ended_at IS NOT NULL"
+# One GPU with so little beside it that this machine carries it.
+OFFER = f"""
+from django.utils import timezone
+from billing import prices
+from portal.catalog.models import Image, Plan
+now = timezone.now()
+Plan.objects.create(sku="rig-1x", gpu_model="NVIDIA A100-SXM4-80GB", gpu_count=1,
+                    gpu_memory_gib=80, vcpus=1, memory_gib=1, disk_gib=1)
+prices.publish(prices={{"rig-1x": 1_000_000}}, effective_from=now, note="bench", now=now)
+Image.objects.create(slug="rig", name="Rig", reference="{BUSYBOX}", command=["sleep", "infinity"])
+"""
 
 
 def measure() -> list[Result]:
@@ -45,18 +50,15 @@ def measure() -> list[Result]:
 
 def _compare(rig: Rig) -> Result:
     values = dict(line.split("=", 1) for line in run_rig("env").splitlines())
+    node = {**values, "HEADRACE_RUNTIME": "docker", "HEADRACE_SIMULATED_GPUS": ""}
     ours, raw = [], []
-    with tempfile.TemporaryDirectory(prefix="hr-bench-") as folder:
-        Path(folder).chmod(0o755)
-        with running_stack(Path(folder)) as stack:
-            node = {**values, "HEADRACE_RUNTIME": "docker", "HEADRACE_SIMULATED_GPUS": ""}
-            stack.add_agent("rig", node)
-            customer = Customer.sign_up(stack)
-            for number in range(RUNS + 2):
-                pair = _launch_ms(stack, customer), _raw_ms(rig)
-                if number >= 2:  # the first ones make the network and warm both up
-                    ours.append(pair[0])
-                    raw.append(pair[1])
+    with running(node) as portal, portal.client() as client:
+        portal.manage(OFFER)
+        for number in range(RUNS + 2):
+            pair = _launch_ms(portal, client), _raw_ms(rig)
+            if number >= 2:  # the first ones make the network and warm both up
+                ours.append(pair[0])
+                raw.append(pair[1])
     peer = statistics.median(raw)
     return Result(
         "request_to_running_docker_p50_ms",
@@ -69,14 +71,12 @@ def _compare(rig: Rig) -> Result:
     )
 
 
-def _launch_ms(stack: Stack, customer: Customer) -> float:
+def _launch_ms(portal: Portal, client: httpx.Client) -> float:
     began = time.perf_counter()
-    instance = customer.launch("a100-small", "waits")
-    while not stack.stores.number(RUNNING, instance):
-        time.sleep(0.001)
-    took = (time.perf_counter() - began) * 1000
-    customer.stop(instance)
-    eventually(lambda: stack.stores.number(ENDED, instance), within_seconds=30, what="its end")
+    instance = portal.launch(client, "rig-1x", image="rig")
+    took = (portal.until(RUNS_NOW, instance) - began) * 1000
+    client.post(f"/instances/{instance}/terminate").raise_for_status()
+    portal.until(GONE, instance)
     return took
 
 

@@ -7,14 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from uuid import uuid4
-
-import httpx
 
 from tests.bench import docker_path
 from tests.bench.nodes import MODEL
-from tests.bench.portal import Portal, running
+from tests.bench.portal import GONE, LEASED, RUNS_NOW, Portal, running
 from tests.bench.report import ROOT, Peer, Result, percentile, publish, say, spread
 
 LAUNCHES = 200
@@ -24,10 +20,7 @@ CLIENTS = 4
 THOUSAND_DEADLINE_SECONDS = 180
 SLURM_SECONDS = 26.9  # Slurm for the same shape on such a machine
 
-LEASED = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s"
-RUNS = "SELECT 1 FROM instances_instanceevent WHERE instance_id = %s AND state = 'running'"
 JOINED = "SELECT count(*) FROM scheduler_node WHERE name LIKE 'bench-%'"
-GONE = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s AND ended_at IS NOT NULL"
 
 
 def main() -> int:
@@ -46,11 +39,11 @@ def launches(portal: Portal) -> list[Result]:
     with portal.client() as client:
         for number in range(LAUNCHES + 5):
             began = time.perf_counter()
-            instance = launch(client, "l4-1x")
-            leased = until(portal, LEASED, instance) - began
-            runs = until(portal, RUNS, instance) - began
+            instance = portal.launch(client, "l4-1x")
+            leased = portal.until(LEASED, instance) - began
+            runs = portal.until(RUNS_NOW, instance) - began
             client.post(f"/instances/{instance}/terminate").raise_for_status()
-            until(portal, GONE, instance)
+            portal.until(GONE, instance)
             if number >= 5:  # the first ones wake everything
                 to_lease.append(leased * 1000)
                 to_running.append(runs * 1000)
@@ -80,24 +73,6 @@ def launches(portal: Portal) -> list[Result]:
             spread(to_running),
         ),
     ]
-
-
-def launch(client: httpx.Client, plan: str, **more: Any) -> str:
-    body = {"plan": plan, "image": "ubuntu", **more}
-    reply = client.post("/instances", json=body, headers={"Idempotency-Key": str(uuid4())})
-    reply.raise_for_status()
-    instance: str = reply.json()["id"]
-    return instance
-
-
-def until(portal: Portal, query: str, instance: str) -> float:
-    """When the query first finds a row, looked for every millisecond."""
-    deadline = time.perf_counter() + 30
-    while portal.database.execute(query, [instance]).fetchone() is None:
-        if time.perf_counter() > deadline:
-            raise TimeoutError(f"{query} never found {instance}")
-        time.sleep(0.001)
-    return time.perf_counter()
 
 
 def thousand(portal: Portal) -> Result:
@@ -158,7 +133,7 @@ def _nodes(portal: Portal, tokens: list[str]) -> Iterator[None]:
         [sys.executable, "-m", "tests.bench.nodes", portal.url, str(folder), *tokens], cwd=ROOT
     )
     try:
-        while _count(portal, JOINED) < NODES:
+        while portal.count(JOINED) < NODES:
             time.sleep(0.1)
         time.sleep(3)  # every node holds its first sync open
         yield
@@ -170,12 +145,11 @@ def _nodes(portal: Portal, tokens: list[str]) -> Iterator[None]:
 def _launch_share(portal: Portal) -> None:
     with portal.client() as client:
         for _ in range(THOUSAND // CLIENTS):
-            launch(client, "bench-1x", command=["sleep", "0"])
+            portal.launch(client, "bench-1x", command=["sleep", "0"])
 
 
 def _finished(portal: Portal) -> int:
-    return _count(
-        portal,
+    return portal.count(
         "SELECT count(*) FROM instances_instance i JOIN scheduler_lease l ON l.instance_id = i.id "
         "WHERE i.state = 'stopped' AND i.reason = 'finished' AND l.ended_at IS NOT NULL "
         "AND i.plan_id = (SELECT id FROM catalog_plan WHERE sku = 'bench-1x')",
@@ -184,19 +158,12 @@ def _finished(portal: Portal) -> int:
 
 def _check_thousand(portal: Portal) -> None:
     """None lost, none twice."""
-    twice = _count(
-        portal,
+    twice = portal.count(
         "SELECT count(*) FROM (SELECT instance_id FROM instances_instanceevent "
         "WHERE state = 'running' GROUP BY instance_id HAVING count(*) > 1) AS again",
     )
     if twice or _finished(portal) != THOUSAND:
         say(f"LOST OR TWICE: {_finished(portal)} finished, {twice} ran twice")
-
-
-def _count(portal: Portal, query: str) -> int:
-    row = portal.database.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 if __name__ == "__main__":

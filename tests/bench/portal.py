@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
+from uuid import uuid4
 
 import httpx
 import psycopg
@@ -21,6 +22,9 @@ from portal import embedded
 from tests.bench.report import ROOT
 
 START_SECONDS = 60
+LEASED = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s"
+RUNS_NOW = "SELECT 1 FROM instances_instanceevent WHERE instance_id = %s AND state = 'running'"
+GONE = "SELECT 1 FROM scheduler_lease WHERE instance_id = %s AND ended_at IS NOT NULL"
 UNTHROTTLED = {"API_RATE_ANY": "1000000/min", "API_RATE_LAUNCH": "1000000/min"}
 
 
@@ -39,6 +43,28 @@ class Portal:
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=30,
         )
+
+    def launch(self, client: httpx.Client, plan: str, *, image: str = "ubuntu", **more: Any) -> str:
+        """The id of a new instance."""
+        body = {"plan": plan, "image": image, **more}
+        reply = client.post("/instances", json=body, headers={"Idempotency-Key": str(uuid4())})
+        reply.raise_for_status()
+        instance: str = reply.json()["id"]
+        return instance
+
+    def until(self, query: LiteralString, instance: str) -> float:
+        """When the query first finds a row for the instance, looked for every millisecond."""
+        deadline = time.perf_counter() + 60
+        while self.database.execute(query, [instance]).fetchone() is None:
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"{query} never found {instance}")
+            time.sleep(0.001)
+        return time.perf_counter()
+
+    def count(self, query: LiteralString) -> int:
+        row = self.database.execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def environment(self) -> dict[str, str]:
         """What a process needs to work beside this portal."""

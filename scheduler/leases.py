@@ -144,6 +144,7 @@ def _overdue_starts(now: datetime) -> list[Lease]:
 
 def _give_up_start(lease: Lease, *, now: datetime) -> bool:
     minutes = settings.START_DEADLINE // timedelta(minutes=1)
+    hints.send(hints.node_topic(lease.node_id))
     return reports.record_ended(
         instance=lease.instance,
         why=Why(

@@ -259,5 +259,6 @@ class Replay:
                 fleet.cordon(node=story.node, now=self.now - HOUR)
             else:
                 fleet.retire(node=story.node, now=self.now - HOUR)
-        for wish in LAUNCHES:
-            self._launch(wish, image=LAUNCHES_IMAGE, at=self.now)
+        first = self.now - len(LAUNCHES) * SECOND  # the queue keeps their order
+        for turn, wish in enumerate(LAUNCHES):
+            self._launch(wish, image=LAUNCHES_IMAGE, at=first + turn * SECOND)

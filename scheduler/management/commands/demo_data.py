@@ -31,6 +31,6 @@ class Command(BaseCommand):
         except DomainError as refusal:
             raise CommandError(str(refusal)) from refusal
         self.stdout.write(
-            f"{told.instances} instances since {told.began_at:%F}, {told.statements} statements; "
+            f"Instances since {told.began_at:%F}: {told.instances}; statements: {told.statements}; "
             f"log in as {us.user} or, for the fleet, {operator}."
         )

@@ -13,7 +13,7 @@ from billing.rating.intervals import month_bounds, month_of
 from billing.rating.money import MICROS
 from portal.accounts import goodwill
 from portal.accounts import operations as accounts
-from portal.accounts.models import Member, User
+from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Scope
 from portal.catalog.models import Image, Plan
 from portal.errors import Conflict
@@ -121,6 +121,8 @@ class Replay:
             owner = User.objects.create_user(email)
             accounts.create_team(owner=owner, name=team, now=self.began_at)
             self.members[team] = Member.objects.of_user(owner.pk).get()
+        # As old as its story: its statements are asked for from its first month on.
+        Team.objects.filter(pk=self.us.team.pk).update(created_at=self.began_at)
         for member in self.members.values():
             accounts.set_quota(team=member.team, gpu_quota=max(QUOTA_GPUS, member.team.gpu_quota))
         if not self.us.user.ssh_keys.exists():

@@ -46,6 +46,7 @@ class BookAdmin(Unchangeable, ModelAdmin):
 class PriceInline(Unchangeable, TabularInline):
     model = Price
     extra = 0
+    show_title = False
     fields = ("sku", "price")
     readonly_fields = ("price",)
     ordering = ("sku",)
@@ -58,6 +59,7 @@ class PriceInline(Unchangeable, TabularInline):
 class LineInline(Unchangeable, TabularInline):
     model = StatementLine
     extra = 0
+    show_title = False
     fields = ("description", "kind", "reference", "seconds", "amount")
     readonly_fields = ("amount",)
     ordering = ("position",)

@@ -181,6 +181,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "InstanceState": "portal.instances.models.State",
+        "NodeState": "scheduler.models.NodeState",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.api.schema.finish",
@@ -215,6 +219,15 @@ UNFOLD = {
             ),
         }.items()
     },
+}
+
+# Warnings and errors go to stderr, tracebacks of a 500 among them; who runs us keeps them.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
 
 # --- Celery ---------------------------------------------------------------------------------

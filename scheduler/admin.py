@@ -85,7 +85,7 @@ class NodeAdmin(ReadingAdmin):
 
     @display(description="State", label=NODE_COLOURS)
     def standing(self, node: Node) -> str:
-        return dashboard.state_of(node, now=timezone.now())
+        return str(node.state_at(timezone.now()).label)
 
     @display(description="GPUs", ordering="gpus_held")
     def gpus(self, node: Any) -> str:
@@ -119,7 +119,7 @@ class NodeAdmin(ReadingAdmin):
             return self.page(request, question, NothingAsked())
         token, secret = fleet.create_join_token(by=request.user, now=timezone.now())  # type: ignore[arg-type]
         self.log_addition(request, token, "Made a join token.")
-        shown = {"token": token, "secret": secret, "public_url": settings.PUBLIC_URL}
+        shown = {"token": token, "command": fleet.join_command(secret)}
         response = self.page(request, question, NothingAsked(), status=201, **shown)
         add_never_cache_headers(response)
         return response

@@ -98,12 +98,13 @@ async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
     topics = [hints.instance_topic(order.instance) for order in reply.orders]
     async with listener.listening([hints.node_topic(node.pk), *topics]) as event:
         while True:
-            # Looked at once more after listening began: a commit in between sent no hint here.
+            # Cleared before the rows are read: a hint that comes meanwhile must be seen. And read
+            # once more after listening began: a commit before that sent no hint here.
+            event.clear()
             newest = await _in_thread(lambda: _reply(node, leases.live_leases(node)))
             left = deadline - asyncio.get_running_loop().time()
             if newest.digest not in (reply.digest, _told.get(node.pk)) or left <= 0:
                 return newest
-            event.clear()
             try:
                 await asyncio.wait_for(event.wait(), timeout=left)
             except TimeoutError:

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from django.conf import settings
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, Sum
 from django.db.models.functions import Coalesce
 
@@ -15,42 +13,21 @@ from billing.revenue import Revenue, revenue
 from portal.accounts.models import Team
 from portal.catalog.models import Plan
 from portal.instances.models import LIVE_STATES, Instance, State
-from scheduler.models import Allocation, Gpu, Node
+from scheduler.models import Allocation, Gpu, Node, NodeState
 
 NODES_SHOWN = 100
 WAITING_SHOWN = 8
 TEAMS_SHOWN = 6
 
 
-class NodeState(StrEnum):
-    """What an operator wants to know of a node first; one that is away matters most."""
-
-    SEEN = "Seen"
-    SUSPECT = "Suspect"
-    UNREACHABLE = "Unreachable"
-    CORDONED = "Cordoned"
-    RETIRED = "Retired"
-
-
-# In Unfold's words.
+# In Unfold's words, by what is shown.
 NODE_COLOURS = {
-    NodeState.SEEN: "success",
-    NodeState.SUSPECT: "warning",
-    NodeState.UNREACHABLE: "danger",
-    NodeState.CORDONED: "info",
-    NodeState.RETIRED: "",
+    NodeState.READY.label: "success",
+    NodeState.SUSPECT.label: "warning",
+    NodeState.UNREACHABLE.label: "danger",
+    NodeState.CORDONED.label: "info",
+    NodeState.RETIRED.label: "",
 }
-
-
-def state_of(node: Node, *, now: datetime) -> NodeState:
-    if node.retired_at is not None:
-        return NodeState.RETIRED
-    unseen = now - (node.last_seen_at or node.enrolled_at)
-    if unseen > settings.NODE_UNREACHABLE_AFTER:
-        return NodeState.UNREACHABLE
-    if unseen > settings.NODE_SUSPECT_AFTER:
-        return NodeState.SUSPECT
-    return NodeState.SEEN if node.cordoned_at is None else NodeState.CORDONED
 
 
 @dataclass(frozen=True)
@@ -76,7 +53,7 @@ class NodeRow:
 
     @property
     def colour(self) -> str:
-        return NODE_COLOURS[self.state]
+        return NODE_COLOURS[self.state.label]
 
 
 @dataclass(frozen=True)
@@ -104,7 +81,7 @@ class Dashboard:
 
     @property
     def nodes_seen(self) -> int:
-        return sum(row.state == NodeState.SEEN for row in self.nodes)
+        return sum(row.state == NodeState.READY for row in self.nodes)
 
     @property
     def gpus_held(self) -> int:
@@ -113,7 +90,7 @@ class Dashboard:
     @property
     def gpus_free(self) -> int:
         """Usable now: healthy, held by nobody, on a node that takes work."""
-        return sum(row.count("free") for row in self.nodes if row.state == NodeState.SEEN)
+        return sum(row.count("free") for row in self.nodes if row.state == NodeState.READY)
 
     @property
     def gpus_broken(self) -> int:
@@ -172,7 +149,7 @@ def node_rows(*, now: datetime) -> list[NodeRow]:
     gpus = Gpu.objects.annotate(held=held).order_by("model", "uuid")
     nodes = Node.objects.filter(retired_at=None).order_by("name")
     return [
-        NodeRow(node, state_of(node, now=now), tuple(map(_cell, node.gpus.all())))
+        NodeRow(node, node.state_at(now), tuple(map(_cell, node.gpus.all())))
         for node in nodes.prefetch_related(Prefetch("gpus", gpus))[:NODES_SHOWN]
     ]
 

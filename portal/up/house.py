@@ -207,8 +207,17 @@ class Start:
             ("Simulated", simulated),
             ("Mail", "is shown here and sent to nobody"),
             ("State", f"{self._house.folder.path} (what each process says: log/)"),
+            *self._moved_database(),
             ("Stop", "Ctrl-C; the next make up goes on where this one stops"),
         ]
+
+    def _moved_database(self) -> list[tuple[str, str]]:
+        """Where the database lies when its user could not enter the folder of the rest."""
+        if "DATABASE_URL" in self._house.environment:
+            return []
+        lies = self._house.postgres
+        inside = lies.is_relative_to(self._house.folder.path.resolve())
+        return [] if inside else [("", f"{lies} (the database: its user cannot enter there)")]
 
 
 def _said(child: Child, line: str) -> Callable[[], Awaitable[bool]]:

@@ -158,6 +158,17 @@ class TestAFailedStart:
         assert caught.value.code == ErrorCode.IMAGE_UNAVAILABLE
 
 
+class TestAnEndedContainer:
+    def test_is_not_started_again(self) -> None:
+        engine = FakeDocker()
+        started(engine)
+        engine.end("hr-i1-g1", exit_code=3)
+
+        container = done(runtime_for(engine).start("i1", 1, FOREVER))
+
+        assert (container.state, container.exit_code) == (State.EXITED, 3)
+
+
 class TestAnAnswerThatNeverArrives:
     """Time-outs say nothing about what happened, so the crew asks again."""
 

@@ -107,6 +107,24 @@ class TestAnAgent:
 
         play(tmp_path, scenario)
 
+    def test_tells_a_pull_of_many_steps_in_few_reports(self, tmp_path: Path) -> None:
+        class InSteps(SimulatedRuntime):
+            async def pull(self, image: str, *, progress: Callable[[int], None]) -> None:
+                for percent in range(100):
+                    progress(percent)
+                    await asyncio.sleep(0.003)
+
+        async def scenario(node: Node) -> None:
+            node.runtime = node.make_runtime(InSteps)
+            async with node.working():
+                await until(lambda: node.portal.requests)
+                node.portal.order(running(spec=FOREVER))
+                await until(lambda: node.portal.phase() == Phase.RUNNING)
+
+            assert len(node.portal.requests) < 12
+
+        play(tmp_path, scenario)
+
     def test_leaves_containers_alone_when_it_is_told_to_stop(self, tmp_path: Path) -> None:
         async def scenario(node: Node) -> None:
             async with node.working():

@@ -19,7 +19,7 @@ from agents.protocol import (
 )
 from agents.simulated import SimulatedRuntime
 from tests.agents.machines import FOREVER, Node, ScriptedPortal, play, until
-from tests.agents.orders import gone, running, spec
+from tests.agents.orders import gone, reply, running, spec
 
 
 class TestAPortalThatIsAway:
@@ -141,30 +141,61 @@ class TestEpochs:
 
 
 class TestAReplyThatComesLate:
+    ORDER = running("i1", spec=FOREVER)
+    PROMISED = replace(ORDER, may_start=False, keeps_running=True)
+
     def test_does_not_replace_newer_orders(self, tmp_path: Path) -> None:
         """A report's answer, computed before a held sync's, arrives after it."""
+        promised = self.PROMISED
 
         class Overtaken(ScriptedPortal):
-            stale: SyncReply | None = None
+            is_overtaken = False
 
             async def sync(self, request: SyncRequest) -> SyncReply:
-                if request.wait_seconds == 0.0 and self.stale is None:
-                    self.stale = self.reply
+                if request.wait_seconds == 0.0 and not self.is_overtaken:
+                    self.is_overtaken, stale = True, self.reply
                     self.requests.append(request)
-                    self.order(running("i1", spec=FOREVER), running("i2", spec=FOREVER))
-                    await asyncio.sleep(0.1)
-                    return self.stale
+                    self.order(promised)
+                    await asyncio.sleep(0.1)  # the next sync is held by now
+                    return stale
                 return await super().sync(request)
 
         async def scenario(node: Node) -> None:
             node.portal = Overtaken()
             async with node.working():
                 await until(lambda: node.portal.requests)
-                node.portal.order(running("i1", spec=FOREVER))
-                await until(lambda: node.portal.phase("i2") == Phase.RUNNING, seconds=2.0)
+                node.portal.order(self.ORDER)
+                await until(lambda: node.portal.phase() == Phase.RUNNING)
                 await asyncio.sleep(0.2)
-                node.portal.order(running("i1", spec=FOREVER), gone("i2"))
-                await until(lambda: node.portal.phase("i2") == Phase.GONE, seconds=2.0)
+                node.portal.fault = Unreachable("connection refused")
+                node.clock.seconds += 86_400.0
+                await asyncio.sleep(0.2)
+                assert len(await node.runtime.containers()) == 1
+
+        play(tmp_path, scenario)
+
+    def test_is_not_passed_over_where_it_is_the_newer_one(self, tmp_path: Path) -> None:
+        """The portal ends no held sync for orders that a report was answered with."""
+        promised = self.PROMISED
+
+        class Telling(ScriptedPortal):
+            has_told = False
+
+            async def sync(self, request: SyncRequest) -> SyncReply:
+                if request.wait_seconds == 0.0 and not self.has_told:
+                    self.has_told = True
+                    self.order(promised)
+                    await asyncio.sleep(0.1)  # the next sync is held by now
+                    self.reply = reply(promised, running("i2", spec=FOREVER))
+                    return self.reply
+                return await super().sync(request)
+
+        async def scenario(node: Node) -> None:
+            node.portal = Telling()
+            async with node.working():
+                await until(lambda: node.portal.requests)
+                node.portal.order(self.ORDER)
+                await until(lambda: node.portal.phase("i2") == Phase.RUNNING, seconds=2.0)
 
         play(tmp_path, scenario)
 

@@ -64,7 +64,7 @@ class TestChargeDue:
         ticks=st.lists(st.integers(0, 4000), min_size=1, max_size=8),
         end=st.integers(0, 4000),
     )
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
     def test_never_depends_on_its_ticks(self, rate: int, ticks: list[int], end: int) -> None:
         with rolled_back():
             self.check_ticks(rate, ticks, end)

@@ -217,7 +217,7 @@ class TestAnAccount:
     @given(
         acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 9)), min_size=5, max_size=30)
     )
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
     def test_is_never_below_nought_and_always_adds_up(self, acts: list[tuple[Any, int]]) -> None:
         with rolled_back():
             self.check(Life(), acts)

@@ -114,7 +114,7 @@ class TestPost:
             max_size=12,
         )
     )
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
     def test_creates_no_money_and_breaks_no_floor(self, moves: list[tuple[int, int, int]]) -> None:
         with rolled_back():
             self.check_moves(moves)

@@ -1,5 +1,6 @@
 """What an operator does in the console: each act calls its operation, each refusal is shown."""
 
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -64,6 +65,11 @@ class TestEveryAct:
         assert not Node.objects.exclude(cordoned_at=None).exists()
         assert not JoinToken.objects.exists()
         assert not LogEntry.objects.exists()
+
+    def test_says_what_it_would_be_done_to(self, console: Client) -> None:
+        team = make_team()
+
+        assert f"Suspend {team.name}</h1>" in console.get(page(team, "suspend", team.pk)).text
 
     def test_is_refused_without_a_token_against_forgery(self, operator: User) -> None:
         client, team = Client(enforce_csrf_checks=True), make_team(gpu_quota=1)
@@ -275,9 +281,10 @@ class TestNode:
     def test_gets_a_join_token_that_is_shown_once_and_enrols_it(self, console: Client) -> None:
         response = console.post(page(Node, "join_token"))
 
-        secret = response.context["secret"]
+        command = response.context["command"]
+        [secret] = re.findall(r"hrj_[\w-]+", command)
         assert (response.status_code, response.headers["Cache-Control"][:9]) == (201, "max-age=0")
-        assert f"HEADRACE_JOIN_TOKEN={secret} python -m agents" in response.text
+        assert command in response.text
         assert secret not in console.get(page(JoinToken, "changelist")).text
         node, _ = fleet.enroll(EnrollRequest(1, secret, "rack-9", inventory("rack-9")), now=NOON)
         assert node.name == "rack-9"

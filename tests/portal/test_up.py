@@ -222,8 +222,11 @@ class TestAHouse:
         assert [pid for pid in pids if runs(pid)] == []
 
     def test_is_alone_in_its_folder(self, house: subprocess.Popen[bytes], tmp_path: Path) -> None:
+        started = time.monotonic()
+
         refusal = refused("--var", str(tmp_path), "--port", str(free_port()))
 
+        assert time.monotonic() - started < 5  # at once, rather than after waiting for a guard
         assert f"Headrace already runs in {tmp_path} (process {house.pid})" in refusal
 
 

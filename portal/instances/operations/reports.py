@@ -54,17 +54,25 @@ def record_progress(*, instance: Instance, phase: Phase, percent: int | None) ->
 
 @transaction.atomic(savepoint=False)
 def record_started(*, instance: Instance, endpoints: Mapping[str, str], now: datetime) -> bool:
-    """The probe passed: from `now` on, the instance is metered."""
-    moved = lifecycle.advance(
+    """The probe passed: from now on, the instance is metered.
+
+    Its event counts from the meter's first second, which is later than `now` where the last run
+    ended within this second.
+    """
+    if _lock(instance).state != State.STARTING:
+        return False
+    interval = metering.open_interval(reference=instance.pk, now=now)
+    return lifecycle.advance(
         instance.pk,
         to=State.RUNNING,
-        why=Why(Reason.READY, "Ready: the container runs and answers."),
+        why=Why(
+            Reason.READY,
+            "Ready: the container runs and answers.",
+            effective_at=interval.started_at,
+        ),
         at=now,
         endpoints=dict(endpoints),
     )
-    if moved:
-        metering.open_interval(reference=instance.pk, now=now)
-    return moved
 
 
 def _lock(instance: Instance) -> Instance:

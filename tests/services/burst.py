@@ -1,0 +1,118 @@
+"""Many launches at once, and what must be true of them whatever happened meanwhile."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from tests.services.conftest import NODES
+from tests.stack.customer import Customer
+from tests.stack.processes import eventually
+from tests.stack.stack import Stack
+
+PLAN = "l4-small"
+MICROS_PER_SECOND = 1000
+CLIENTS = 4
+# A killed worker's message comes back after six seconds, a killed web process's key after sixty.
+SETTLE_SECONDS = 120
+
+
+class Burst:
+    """The instances of one customer, launched by several clients at once."""
+
+    def __init__(self, stack: Stack, customer: Customer) -> None:
+        self.stack = stack
+        self.customer = customer
+        self.instances: list[str] = []
+
+    @contextmanager
+    def launching(self, count: int) -> Iterator[None]:
+        """Launch while the body goes on; every launch has its answer on leaving."""
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            answers = [clients.submit(self.customer.launch, PLAN) for _ in range(count)]
+            yield
+            self.instances = [answer.result() for answer in answers]
+
+    def counts(self) -> Counter[str]:
+        """How many instances of the customer's team there are in each state."""
+        rows = self.stack.stores.rows(
+            "SELECT i.state FROM instances_instance i JOIN accounts_member m USING (team_id)"
+            " JOIN accounts_user u ON u.id = m.user_id WHERE u.email = %s",
+            self.customer.email,
+        )
+        return Counter(state for (state,) in rows)
+
+    def running(self) -> list[str]:
+        """The instances that the customer sees running."""
+        instances = self.customer.get("/instances?page_size=200")["results"]
+        return [each["id"] for each in instances if each["state"] == "running"]
+
+    def wait_until_some_run(self, count: int) -> None:
+        eventually(
+            lambda: self.counts()["running"] >= count,
+            within_seconds=SETTLE_SECONDS,
+            what=f"{count} instances run",
+        )
+
+    def check_that_all_run_once(self) -> None:
+        """Every launch is one instance that runs in one container on GPUs of its own."""
+        expected = Counter(running=len(self.instances))
+        eventually(
+            lambda: self.counts() == expected,
+            within_seconds=SETTLE_SECONDS,
+            what=f"{len(self.instances)} instances run",
+        )
+        assert len(set(self.instances)) == len(self.instances)
+        containers, gpus = self._on_nodes()
+        assert Counter(containers) == Counter(self.instances)
+        assert len(set(gpus)) == len(gpus) == len(self.instances)
+        held = self.stack.stores.rows(
+            "SELECT a.gpu_id FROM scheduler_allocation a"
+            " JOIN scheduler_lease l ON l.id = a.lease_id"
+            " WHERE a.released_at IS NULL AND l.instance_id = ANY(%s::uuid[])",
+            self.instances,
+        )
+        assert len(set(held)) == len(held) == len(self.instances)
+
+    def stop_all(self) -> None:
+        """Stop every instance; back when no container and no allocation of them is left."""
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            list(clients.map(self.customer.stop, self.instances))
+        expected = Counter(stopped=len(self.instances))
+        eventually(
+            lambda: self.counts() == expected and not self._on_nodes()[0] and not self._held(),
+            within_seconds=SETTLE_SECONDS,
+            what="all instances are stopped and their GPUs free",
+        )
+
+    def check_charges(self) -> None:
+        """Each second between running and stop is paid once, and the ledger agrees."""
+        for instance in self.instances:
+            cost = self.customer.get(f"/instances/{instance}/cost")
+            seconds = self.customer.paid_seconds(instance)
+            assert cost["seconds"] == seconds
+            assert cost["cost"]["amount_micros"] == seconds * MICROS_PER_SECOND
+        self.stack.check_ledger()
+
+    def _held(self) -> int:
+        return self.stack.stores.number(
+            "SELECT count(*) FROM scheduler_allocation WHERE released_at IS NULL"
+        )
+
+    def _on_nodes(self) -> tuple[list[str], list[str]]:
+        """The instances of all containers on all nodes, and the GPUs that these have."""
+        containers = [
+            container
+            for node in NODES
+            for container in _containers(self.stack, node)
+            if container["ends_at"] is None or container["ends_at"] > time.time()
+        ]
+        gpus = [gpu for container in containers for gpu in container["gpu_uuids"]]
+        return [container["instance"] for container in containers], gpus
+
+
+def _containers(stack: Stack, node: str) -> list[dict[str, object]]:
+    path = stack.state_of(node) / "simulated.json"
+    return list(json.loads(path.read_text())) if path.exists() else []

@@ -4,7 +4,7 @@ VAR ?= var
 RUN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all test-gpu check fix bench bench-path demo-data
+.PHONY: help up test test-all test-gpu check fix css bench bench-path demo-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ check: ## every check that gates a merge, quickest first
 
 fix: ## mend what the formatters can
 	@bin/environment dev && bin/fix
+
+css: ## build the stylesheet and vendor what pages load; needs Node, and the result is committed
+	@cd frontend && npm ci --no-fund --no-audit && npm run build
 
 bench: bench-path ## every benchmark; results in var/bench
 

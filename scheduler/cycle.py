@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -13,7 +14,7 @@ from psycopg import Error as PsycopgError
 
 from portal import hints
 from portal.catalog.models import Plan
-from portal.instances.models import Instance
+from portal.instances.models import Instance, State
 from portal.instances.operations import reports
 from scheduler.models import Allocation, Gpu, Lease, Node
 from scheduler.placement.explain import sentence
@@ -37,6 +38,7 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
     assignment is checked again as it is committed. Any number of cycles may run at once.
     """
     demands = queued_demands(limit=limit)
+    reports.record_waiting(explanations=waiting_for_their_last_node())
     if not demands:
         return 0
     decision = place(demands, free_nodes(now=now))
@@ -67,6 +69,15 @@ def queued_demands(*, limit: int) -> list[Demand]:
     ending = Lease.objects.filter(instance=OuterRef("pk"), ended_at=None)
     queued = Instance.objects.in_queue_order().filter(~Exists(ending)).select_related("plan")
     return [Demand(instance.pk, shape_of(instance.plan)) for instance in queued[:limit]]
+
+
+def waiting_for_their_last_node() -> dict[UUID, str]:
+    """Why an instance waits whose last lease still ends: its node may still run the container."""
+    ending = Lease.objects.filter(ended_at=None, instance__state=State.QUEUED)
+    return {
+        instance_id: f"Waits until node {node} has removed its last container."
+        for instance_id, node in ending.values_list("instance", "node__name")
+    }
 
 
 def free_nodes(*, now: datetime) -> list[FreeNode]:

@@ -123,15 +123,15 @@ class TestRun:
             make_instance(plan=plan)
         cycle.run(now=NOON)
 
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             cycle.run(now=NOON)
 
-    def test_costs_one_query_when_nothing_waits(
+    def test_costs_two_queries_when_nothing_waits(
         self, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         make_node(gpus=8)
 
-        with django_assert_num_queries(1):
+        with django_assert_num_queries(2):
             cycle.run(now=NOON)
 
 

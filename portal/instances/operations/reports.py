@@ -20,6 +20,8 @@ from portal.instances.models import Instance, Phase, Reason, State, Wanted
 
 def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
     """Say of queued instances what they wait for; only changed sentences are written."""
+    if not explanations:
+        return 0
     queued = Instance.objects.filter(pk__in=explanations, state=State.QUEUED)
     changed = 0
     for instance in queued.only("pk", "explanation"):

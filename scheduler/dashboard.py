@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, Sum
 from django.db.models.functions import Coalesce
+from django.utils.timesince import timesince
 
 from billing.prices import current_rates
 from billing.rating.money import format_micros
@@ -195,7 +196,7 @@ def _alarms(nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
 def _unseen(node: Node, now: datetime) -> str:
     if node.last_seen_at is None:
         return "never seen since it was enrolled"
-    return f"last seen {(now - node.last_seen_at) // timedelta(seconds=1):,} seconds ago"
+    return f"last seen {timesince(node.last_seen_at, now)} ago"
 
 
 def duration(seconds: int) -> str:

@@ -15,7 +15,7 @@ from tests.stack.stack import Stack
 
 PLAN = "l4-small"
 MICROS_PER_SECOND = 1000
-CLIENTS = 4
+CLIENTS = 8
 # A killed worker's message comes back after six seconds, a killed web process's key after sixty.
 SETTLE_SECONDS = 120
 
@@ -49,6 +49,14 @@ class Burst:
         """The instances that the customer sees running."""
         instances = self.customer.get("/instances?page_size=200")["results"]
         return [each["id"] for each in instances if each["state"] == "running"]
+
+    def wait_until_some_are_launched(self, count: int) -> None:
+        """Back in the middle of the launches, when so many stand in the database."""
+        eventually(
+            lambda: self.counts().total() >= count,
+            within_seconds=SETTLE_SECONDS,
+            what=f"{count} instances are launched",
+        )
 
     def wait_until_some_run(self, count: int) -> None:
         eventually(
@@ -96,6 +104,12 @@ class Burst:
             assert cost["seconds"] == seconds
             assert cost["cost"]["amount_micros"] == seconds * MICROS_PER_SECOND
         self.stack.check_ledger()
+
+    def leave_nothing(self) -> None:
+        """After a test that failed half-way: the next one finds every GPU free."""
+        listed = self.customer.get("/instances?page_size=200")["results"]
+        self.instances = [each["id"] for each in listed]
+        self.stop_all()
 
     def _held(self) -> int:
         return self.stack.stores.number(

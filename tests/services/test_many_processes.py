@@ -1,31 +1,49 @@
 """Several web, worker and agent processes at one thing, and any of them killed in the middle."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
 import pytest
 
-from tests.services.burst import Burst
+from tests.services.burst import PLAN, Burst
 from tests.services.conftest import GPUS_OF_A_NODE, NODES
 from tests.stack.customer import Customer
-from tests.stack.processes import Process
+from tests.stack.processes import Process, eventually
 from tests.stack.stack import Stack
 
 pytestmark = pytest.mark.services
 LAUNCHES = 40
-LAUNCHES_UNDER_FAULTS = 16
+LAUNCHES_UNDER_FAULTS = 24
+UNANSWERED = "SELECT count(*) FROM accounts_idempotentreply WHERE status IS NULL"
+BLOCKED = (
+    "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    " AND query LIKE 'UPDATE \"accounts_idempotentreply\"%%'"
+)
 
 
 @pytest.fixture
-def burst(stack: Stack) -> Burst:
-    return Burst(stack, Customer.sign_up(stack))
+def burst(stack: Stack) -> Iterator[Burst]:
+    burst = Burst(stack, Customer.sign_up(stack))
+    yield burst
+    burst.leave_nothing()
 
 
 def processes_of(stack: Stack, kind: str) -> list[Process]:
-    """The processes to kill, of which the first serves the first node or takes the next task."""
     return {
         "web": stack.webs,
         "worker": stack.workers,
         "beat": [stack.beat],
         "agent": stack.agents,
     }[kind]
+
+
+def kill_and_start(processes: list[Process]) -> None:
+    """All of a kind at once: nobody is left who could cover for the dead."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.start()
 
 
 class TestManyLaunches:
@@ -63,22 +81,51 @@ class TestAKilledProcess:
         victims = processes_of(stack, kind)
 
         with burst.launching(LAUNCHES_UNDER_FAULTS):
-            for running in (1, LAUNCHES_UNDER_FAULTS // 2):
-                # Each at another step of its work: one while instances start, …
-                burst.wait_until_some_run(running)
-                for victim in victims:
-                    victim.kill()
-                for victim in victims:
-                    victim.start()
-
+            # While launches are answered and the first instances start, …
+            burst.wait_until_some_are_launched(LAUNCHES_UNDER_FAULTS // 4)
+            kill_and_start(victims)
         burst.check_that_all_run_once()
-        # … and one while they stop.
+        # … and while they stop.
         for instance in burst.instances[: LAUNCHES_UNDER_FAULTS // 2]:
             burst.customer.stop(instance)
-        for victim in victims:
-            victim.kill()
-        for victim in victims:
-            victim.start()
+        kill_and_start(victims)
+
+        burst.stop_all()
+        burst.check_charges()
+
+
+class TestAnAnswerThatDiesWithItsServer:
+    def test_is_given_to_the_retry_which_launches_nothing_more(
+        self, stack: Stack, burst: Burst
+    ) -> None:
+        database_url = stack.stores.database_url
+        with (
+            psycopg.connect(database_url) as teams,
+            psycopg.connect(database_url) as replies,
+            ThreadPoolExecutor(1) as client,
+        ):
+            # The launch waits for its team, so that we are there before it commits, …
+            teams.execute("SELECT 1 FROM accounts_team FOR UPDATE")
+            answer = client.submit(burst.customer.launch, PLAN)
+            eventually(
+                lambda: stack.stores.number(UNANSWERED) == 1, within_seconds=30, what="a claim"
+            )
+            # … and then for us before it can keep its answer.
+            replies.execute("LOCK TABLE accounts_idempotentreply IN EXCLUSIVE MODE")
+            teams.rollback()
+            burst.wait_until_some_are_launched(1)
+            eventually(
+                lambda: stack.stores.number(f"SELECT count(*) {BLOCKED}") == 1,
+                within_seconds=30,
+                what="a server that would keep its answer",
+            )
+            kill_and_start(stack.webs)
+            # The database would still do what a dead client asked of it last.
+            stack.stores.number(f"SELECT count(pg_terminate_backend(pid)) {BLOCKED}")
+            replies.rollback()
+            burst.instances = [answer.result()]
+
+        burst.check_that_all_run_once()
         burst.stop_all()
         burst.check_charges()
 
@@ -86,9 +133,10 @@ class TestAKilledProcess:
 class TestAnEmptiedRedis:
     def test_loses_nothing_in_the_middle_of_launches(self, stack: Stack, burst: Burst) -> None:
         with burst.launching(LAUNCHES_UNDER_FAULTS):
-            for running in (0, 1, LAUNCHES_UNDER_FAULTS // 2):
-                burst.wait_until_some_run(running)
-                stack.stores.empty_redis()
+            burst.wait_until_some_are_launched(LAUNCHES_UNDER_FAULTS // 4)
+            stack.stores.empty_redis()
+            burst.wait_until_some_run(LAUNCHES_UNDER_FAULTS // 2)
+            stack.stores.empty_redis()
 
         burst.check_that_all_run_once()
         stack.stores.empty_redis()

@@ -16,7 +16,7 @@ from tests.stack.stack import Stack
 PASSWORD = "correct-horse-battery"
 # A client that meets a killed server asks another one; a request that died with it blocks its
 # key for a minute.
-RETRY_SECONDS = 90
+RETRY_SECONDS = 120
 RETRY_PAUSE_SECONDS = 0.2
 _serial = itertools.count(1)
 

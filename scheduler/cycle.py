@@ -38,14 +38,10 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
     assignment is checked again as it is committed. Any number of cycles may run at once.
     """
     demands = queued_demands(limit=limit)
-    reports.record_waiting(explanations=waiting_for_their_last_node())
-    if not demands:
-        return 0
-    decision = place(demands, free_nodes(now=now))
+    decision = place(demands, free_nodes(now=now) if demands else [])
     placed = sum(commit(assignment, now=now) for assignment in decision.assignments)
-    reports.record_waiting(
-        explanations={blocked.instance_id: sentence(blocked) for blocked in decision.blocked}
-    )
+    blocked = {blocked.instance_id: sentence(blocked) for blocked in decision.blocked}
+    reports.record_waiting(explanations=blocked | waiting_for_their_last_node())
     return placed
 
 

@@ -1,14 +1,15 @@
 """One scheduling cycle: look, decide, commit."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import cast
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef, Q, Sum
 from psycopg import Error as PsycopgError
 
@@ -21,6 +22,8 @@ from scheduler.placement.explain import sentence
 from scheduler.placement.place import place
 from scheduler.placement.snapshot import Assignment, Demand, FreeNode, Shape
 
+logger = logging.getLogger(__name__)
+
 # Two cycles can plan the same GPU or the same instance. These decide which one commits.
 RACE_CONSTRAINTS = {
     "gpu_has_one_live_allocation",
@@ -29,6 +32,7 @@ RACE_CONSTRAINTS = {
 }
 MIB_PER_GIB = 1024
 CYCLE_LOCK = 7_210_002
+ALONE_WITHIN = timedelta(seconds=5)
 
 
 def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
@@ -47,13 +51,22 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One cycle at a time, for economy alone: two at once would plan the same and one lose."""
+    """One cycle at a time, for economy alone: two at once would plan the same and one lose.
+
+    So a worker that hangs in its cycle keeps no other from beginning after `ALONE_WITHIN`.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [CYCLE_LOCK])
+        cursor.execute(f"SET lock_timeout = '{ALONE_WITHIN.total_seconds():.0f}s'")
+        try:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [CYCLE_LOCK])
+        except OperationalError:
+            logger.warning("another cycle does not end; this one begins beside it")
+        finally:
+            cursor.execute("RESET lock_timeout")
         try:
             yield
         finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [CYCLE_LOCK])
+            cursor.execute("SELECT pg_advisory_unlock_all()")
 
 
 def shape_of(plan: Plan) -> Shape:

@@ -1,5 +1,8 @@
 """What happens at once: eight threads, each with its own connection."""
 
+from datetime import timedelta
+from threading import Event, Thread
+
 import pytest
 from django.db import IntegrityError, connection, transaction
 
@@ -39,6 +42,30 @@ class TestCyclesAtOnce:
         assert placed == 3
         assert Allocation.objects.filter(released_at=None).count() == 3
         assert Instance.objects.filter(state=State.QUEUED).count() == 2
+
+    def test_wait_for_each_other_but_not_for_one_that_hangs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cycle, "ALONE_WITHIN", timedelta(seconds=1))
+        make_node(gpus=1)
+        make_instance()
+        began, over = Event(), Event()
+
+        def hang() -> None:
+            with cycle.alone():
+                began.set()
+                over.wait(timeout=20)
+            connection.close()
+
+        hanging = Thread(target=hang)
+        hanging.start()
+        began.wait(timeout=10)
+        with cycle.alone():
+            placed = cycle.run(now=NOON)
+        over.set()
+        hanging.join()
+
+        assert placed == 1
 
     def test_never_give_out_more_vcpus_than_a_node_has(self) -> None:
         """Fails without the node's lock: no constraint knows of vCPUs."""

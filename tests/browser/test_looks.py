@@ -59,7 +59,7 @@ class TestEveryMainPage:
         self, page: Page, stack: Stack, look: str, admin_password: str
     ) -> None:
         url = stack.urls[0]
-        faults = []
+        faults: list[str] = []
         for path in ENTRANCES:
             page.goto(url + path)
             faults += faults_of(page)
@@ -78,7 +78,7 @@ class TestEveryMainPage:
         customer.wait_for(instance, "running")
         sign_in(page, stack, customer.email, PASSWORD)
 
-        faults = []
+        faults: list[str] = []
         for path in (f"/instances/{instance}", "/", "/instances/", "/money/", "/catalogue/"):
             page.goto(stack.urls[0] + path)
             faults += faults_of(page)

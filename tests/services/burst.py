@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from tests.services.conftest import NODES
 from tests.stack.customer import Customer
@@ -127,6 +128,6 @@ class Burst:
         return [container["instance"] for container in containers], gpus
 
 
-def _containers(stack: Stack, node: str) -> list[dict[str, object]]:
+def _containers(stack: Stack, node: str) -> list[dict[str, Any]]:
     path = stack.state_of(node) / "simulated.json"
     return list(json.loads(path.read_text())) if path.exists() else []

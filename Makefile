@@ -4,7 +4,7 @@ VAR ?= var
 RUN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all test-gpu check fix bench bench-path demo-data
+.PHONY: help up test test-all test-gpu check fix css bench bench-path demo-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -27,10 +27,13 @@ check: ## every check that gates a merge, quickest first
 fix: ## mend what the formatters can
 	@bin/environment dev && bin/fix
 
+css: ## build the stylesheet and vendor what pages load; needs Node, and the result is committed
+	@cd frontend && npm ci --no-fund --no-audit && npm run build
+
 bench: bench-path ## every benchmark; results in var/bench
 
 bench-path: ## from a launch request to its lease and to a running instance
 	@bin/environment dev && exec $(RUN) -m tests.bench.path
 
 demo-data: ## a busy team, nodes and a month of history to look at pages with (needs make up)
-	@bin/environment server && exec $(RUN) -m portal.up.beside --var "$(VAR)" demo_data
+	@bin/environment server && exec $(RUN) -m portal.up.manage "$(VAR)" demo_data

@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
 import pynvml
 
-from agents import VERSION
+from agents import VERSION, threads
 from agents.config import AgentConfig, SimulatedModel
 from agents.containers import Runtime
 from agents.protocol import Inventory, SeenGpu
@@ -80,19 +79,18 @@ class NvmlReader:
     def __init__(self, nvml: ModuleType, *, deadline_seconds: float = NVML_DEADLINE_SECONDS):
         self._nvml = nvml
         self._deadline_seconds = deadline_seconds
-        self._thread: threading.Thread | None = None
+        self._reading: asyncio.Future[Devices] | None = None
         self._last = Devices(())
 
     async def read(self) -> Devices:
-        if self._thread is not None and self._thread.is_alive():
+        if self._reading is not None and not self._reading.done():
             return self._unhealthy("The driver does not answer.")
-        answered: asyncio.Future[Devices] = asyncio.get_running_loop().create_future()
-        self._thread = _in_daemon_thread(lambda: read_devices(self._nvml), answered)
-        try:
-            now = await asyncio.wait_for(answered, self._deadline_seconds)
-        except TimeoutError:
+        self._reading = threads.begin(lambda: read_devices(self._nvml), name="nvml")
+        await asyncio.wait([self._reading], timeout=self._deadline_seconds)
+        if not self._reading.done():
             logger.warning("NVML has not answered for %s s", self._deadline_seconds)
             return self._unhealthy("The driver does not answer.")
+        now = self._reading.result()
         known = {gpu.uuid: gpu for gpu in self._last.gpus}
         gpus = [
             gpu if gpu.healthy else _unhealthy(known.get(gpu.uuid, gpu), gpu.problem)
@@ -168,31 +166,3 @@ def simulate(node_name: str, models: Iterable[SimulatedModel]) -> tuple[SeenGpu,
 
 def _unhealthy(gpu: SeenGpu, problem: str) -> SeenGpu:
     return SeenGpu(gpu.uuid, gpu.model, gpu.memory_mib, healthy=False, problem=problem)
-
-
-def _in_daemon_thread(
-    work: Callable[[], Devices], answered: "asyncio.Future[Devices]"
-) -> threading.Thread:
-    """A daemon, unlike the threads of an executor: a hanging driver must not keep us alive."""
-    loop = asyncio.get_running_loop()
-
-    def settle(devices: Devices | None, error: Exception | None) -> None:
-        if answered.done():
-            return
-        if error is not None:
-            answered.set_exception(error)
-        elif devices is not None:
-            answered.set_result(devices)
-
-    def run() -> None:
-        devices, fault = None, None
-        try:
-            devices = work()
-        except Exception as error:
-            fault = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, devices, fault)
-
-    thread = threading.Thread(target=run, name="nvml", daemon=True)
-    thread.start()
-    return thread

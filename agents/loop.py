@@ -25,10 +25,9 @@ logger = logging.getLogger(__name__)
 HOLD_SECONDS = 25.0
 # A portal that answers every held sync at once, for whatever reason, is asked no more often.
 HELD_SYNC_SPACING_SECONDS = 0.05
-# Progress waits this long for company; what moves an instance is told at once.
+# Progress waits this long for company; what moves an instance is told at once, together with all
+# that happened while the report before it was under way.
 PROGRESS_DELAY_SECONDS = 0.25
-# A burst of decisive facts is one report.
-BURST_SECONDS = 0.005
 LOOK_SECONDS = 30.0  # a full list, should the runtime's watch have missed something
 STOCK_SECONDS = 30.0  # how often GPUs are looked at
 PLAN_SECONDS = 1.0  # the longest time between two plans
@@ -125,7 +124,6 @@ class Agent:
         while True:
             await self._news.wait()
             await _wait_at_most(self._urgent_news, PROGRESS_DELAY_SECONDS)
-            await asyncio.sleep(BURST_SECONDS)
             self._news.clear()
             self._urgent_news.clear()
             if not await self._exchange(0.0, backoff):
@@ -163,13 +161,16 @@ class Agent:
     def _hear(self, reply: SyncReply, request: SyncRequest, heard_before: int) -> bool:
         """Act on a reply, unless it may be older than one that is acted on already.
 
-        A report can be answered after a held sync that was answered later. To act on its old
-        orders, while the next held sync waits for a change to the new ones, would leave the node
-        with old orders for as long as that is held.
+        A report can be answered after a held sync that was answered later. Of such two nobody
+        can tell which is the newer, so where they differ the portal is asked once more: to act
+        on the old orders, or to pass over the new ones, would last as long as the next sync is
+        held.
         """
         if request.wait_seconds > 0:
             self._heard += 1
         elif heard_before != self._heard:
+            if reply.digest != self._digest:
+                self._note_news()
             return True
         return self._take_in(reply, request)
 

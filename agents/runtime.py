@@ -13,7 +13,7 @@ from typing import Any
 import docker
 from docker.errors import APIError, DockerException, NotFound
 
-from agents import archives, engine_errors, hardening, probing
+from agents import archives, engine_errors, hardening, probing, threads
 from agents.containers import Container, Host, RuntimeAway, StartRefused, State
 from agents.facts import Key
 from agents.labels import NODE, SPEC, container_of, key_of, labels_for, name_of
@@ -80,13 +80,9 @@ class DockerRuntime:
     async def containers(self) -> list[Container]:
         wanted = {"label": f"{NODE}={self._node}"}
         listed = await self._call(lambda api: api.containers(all=True, filters=wanted))
-        found = [
-            await self._described(item["Id"], item["State"], item["Labels"]) for item in listed
-        ]
-        containers = [container for container in found if container is not None]
-        for container in containers:
-            self._hold_ports(container)
-        return containers
+        # The list lags behind the events by some milliseconds; to inspect is to know.
+        found = await asyncio.gather(*(self._find(item["Id"]) for item in listed))
+        return [container for container in found if container is not None]
 
     async def pull(self, image: str, *, progress: Callable[[int], None]) -> None:
         if await self._has_image(image):
@@ -105,7 +101,8 @@ class DockerRuntime:
 
         async with self._pulls:
             try:
-                await self._call(pull, is_waited_for=False)
+                # Not one of the pool's threads, and not waited for: a registry can hang for ever.
+                await threads.begin(lambda: self._with_engine(pull), name="docker-pull")
             except APIError as error:
                 raise _pull_refused(image, _text_of(error)) from error
             finally:
@@ -124,9 +121,7 @@ class DockerRuntime:
                     continue  # by something that is not ours; the next attempt takes others
                 code = engine_errors.code_of_start(text)
                 raise StartRefused(code, engine_errors.sentence(text)) from error
-            made = await self._find(identifier)
-            if made is not None:
-                self._hold_ports(made)
+            if (made := await self._find(identifier)) is not None:
                 return made
         raise StartRefused(ErrorCode.START_FAILED, "No free port was found on the node.")
 
@@ -282,36 +277,25 @@ class DockerRuntime:
         except APIError as error:
             raise RuntimeAway(_text_of(error)) from error
 
-    async def _described(
-        self, identifier: str, status: str, found: Mapping[str, str] | None
-    ) -> Container | None:
-        """None, and a line in the log, where the labels make no sense: one bad container must
-        not hide the others."""
+    async def _find(self, identifier: str) -> Container | None:
+        """None where it is gone or, with a line in the log, where its labels make no sense: one
+        bad container must not hide the others."""
+        attrs = await self._inspect(identifier)
+        if attrs is None:
+            return None
+        state = attrs["State"]
         try:
-            described = container_of(status, found or {})
+            found = container_of(state["Status"], attrs["Config"]["Labels"] or {})
         except (KeyError, ValueError) as error:
             logger.warning("container %s has labels that make no sense: %s", identifier, error)
             return None
-        oom_killed = described.key in self._out_of_memory
-        if described.state != State.EXITED:
-            return replace(described, oom_killed=oom_killed)
-        attrs = await self._inspect(identifier)
-        ended = attrs["State"] if attrs else {"ExitCode": None, "OOMKilled": False}
+        self._ports.hold(found.endpoints.values())
+        self._published[found.key] = found.endpoints
         return replace(
-            described,
-            exit_code=ended["ExitCode"],
-            oom_killed=oom_killed or bool(ended["OOMKilled"]),
+            found,
+            exit_code=state["ExitCode"] if found.state == State.EXITED else None,
+            oom_killed=bool(state["OOMKilled"]) or found.key in self._out_of_memory,
         )
-
-    async def _find(self, name: str) -> Container | None:
-        attrs = await self._inspect(name)
-        if attrs is None:
-            return None
-        return await self._described(name, attrs["State"]["Status"], attrs["Config"]["Labels"])
-
-    def _hold_ports(self, container: Container) -> None:
-        self._ports.hold(container.endpoints.values())
-        self._published[container.key] = container.endpoints
 
     async def _has_image(self, image: str) -> bool:
         try:
@@ -342,7 +326,7 @@ class DockerRuntime:
             return None
         return attrs
 
-    async def _call(self, work: Callable[[Any], Any], *, is_waited_for: bool = True) -> Any:
+    async def _call(self, work: Callable[[Any], Any]) -> Any:
         """Do it in a thread. Raises APIError where the engine refuses, RuntimeAway where it
         does not answer."""
         loop = asyncio.get_running_loop()
@@ -350,8 +334,7 @@ class DockerRuntime:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            if is_waited_for:
-                await asyncio.wait([done])
+            await asyncio.wait([done])
             done.add_done_callback(lambda future: future.cancelled() or future.exception())
             raise
 

@@ -46,6 +46,7 @@ class BookAdmin(Unchangeable, ModelAdmin):
 class PriceInline(Unchangeable, TabularInline):
     model = Price
     extra = 0
+    show_title = False
     fields = ("sku", "price")
     readonly_fields = ("price",)
     ordering = ("sku",)
@@ -58,6 +59,7 @@ class PriceInline(Unchangeable, TabularInline):
 class LineInline(Unchangeable, TabularInline):
     model = StatementLine
     extra = 0
+    show_title = False
     fields = ("description", "kind", "reference", "seconds", "amount")
     readonly_fields = ("amount",)
     ordering = ("position",)
@@ -113,19 +115,19 @@ class LedgerEntryAdmin(BookAdmin):
 
 @admin.register(UsageInterval)
 class UsageIntervalAdmin(BookAdmin):
-    list_display = ("reference", "sku", "price", "started_at", "ended_at", "charged", "account")
+    list_display = ("reference", "sku", "rate", "started_at", "ended_at", "charged", "account")
     list_filter = ("sku", ("ended_at", admin.EmptyFieldListFilter))
     search_fields = ("reference__istartswith", "sku", "account__code")
     list_select_related = ("account",)
     ordering = ("-started_at", "-pk")
     fields = (
-        *("reference", "account", "sku", "price", "started_at", "ended_at"),
+        *("reference", "account", "sku", "rate", "started_at", "ended_at"),
         *("confirmed_at", "charged_until", "charged"),
     )
-    readonly_fields = ("price", "charged")
+    readonly_fields = ("rate", "charged")
 
     @display(description="An hour", ordering="micros_per_hour")
-    def price(self, interval: UsageInterval) -> str:
+    def rate(self, interval: UsageInterval) -> str:
         return format_micros(interval.micros_per_hour, decimals=EXACT)
 
     @display(description="Charged", ordering="charged_micros")

@@ -94,18 +94,25 @@ def reckon(account_id: int) -> datetime | None:
 
 def exhaustion(account_id: int) -> datetime | None:
     """When the open intervals of an account will have used it up; None: never."""
-    state = _read(account_id)
+    held = Coalesce(
+        Subquery(
+            Hold.objects.filter(account=OuterRef("pk"), released_at=None)
+            .values("account")
+            .annotate(total=Sum("amount_micros"))
+            .values("total")
+        ),
+        0,
+    )
+    account = Account.objects.annotate(held=held).filter(pk=account_id)
+    [(balance_micros, floor_micros, held_micros)] = account.values_list(
+        "balance_micros", "floor_micros", "held"
+    )
+    burning = UsageInterval.objects.filter(
+        account=account_id, ended_at=None, micros_per_hour__gt=0
+    ).values_list("micros_per_hour", "started_at", "charged_until", "charged_micros")
     return charge.exhaust_at(
-        available_micros=state.unheld_micros,
-        burns=[
-            charge.Burn(
-                interval.micros_per_hour,
-                interval.started_at,
-                interval.charged_until,
-                interval.charged_micros,
-            )
-            for interval in state.intervals
-        ],
+        available_micros=balance_micros - (floor_micros or 0) - held_micros,
+        burns=[charge.Burn(*row) for row in burning],
     )
 
 

@@ -43,7 +43,7 @@ def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now:
     return hold
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def release(*, reference: UUID, now: datetime) -> bool:
     """Give back what is held for `reference`. Returns False where nothing is."""
     hold = Hold.objects.filter(reference=reference, released_at=None).first()

@@ -69,7 +69,7 @@ def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
     return running
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | None:
     """Stop the meter of `reference`, and charge what is left to charge.
 
@@ -87,7 +87,9 @@ def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | No
     interval, payable = follow_prices(interval, moment=ended_at)
     end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
     settle(interval, until=end, at=ended_at, closing=True)
-    others = UsageInterval.objects.filter(account=interval.account_id, ended_at=None)
+    others = UsageInterval.objects.filter(
+        account=interval.account_id, ended_at=None, micros_per_hour__gt=0
+    )
     # What runs out of money together ends together: what the first leaves of its last second
     # does not carry the others on.
     if end != funds.exhaust_at(interval.account_id) or not others.exists():

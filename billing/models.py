@@ -208,6 +208,7 @@ class LedgerEntry(models.Model):
     note = models.CharField(max_length=200, blank=True)
 
     class Meta:
+        verbose_name_plural = "ledger entries"
         constraints = [
             models.UniqueConstraint(name="entry_once_per_cause", fields=["cause"]),
             models.CheckConstraint(name="entry_is_positive", condition=Q(amount_micros__gt=0)),

@@ -1,14 +1,14 @@
 """What the house has earned, for its operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q, Sum
 
-from billing import accounts
+from billing.accounts import system_account
 from billing.models import LedgerEntry, UsageInterval
-from billing.rating.charge import charged_micros
-from billing.rating.intervals import seconds_between
+from billing.settlement import REVENUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,18 @@ class Revenue:
 def revenue(*, now: datetime) -> Revenue:
     """What is charged, and what runs uncharged, up to the last time it was seen to run.
 
-    A charge counts to the day and month in which the time it pays for begins. Three queries; the
+    A charge counts to the day and month in which the time it pays for begins. Four queries; the
     cost grows with the charges of a month and with what runs.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    house = accounts.system_account(accounts.REVENUE).pk
-    today, month = (_charged(house, since) for since in (midnight, midnight.replace(day=1)))
-    uncharged, burn = _running(now)
-    return Revenue(today + uncharged, month + uncharged, burn)
+    first = midnight.replace(day=1)
+    house = system_account(REVENUE).pk
+    open_intervals = list(UsageInterval.objects.filter(ended_at=None))
+    return Revenue(
+        today_micros=_charged(house, midnight) + _uncharged(open_intervals, midnight, now),
+        month_micros=_charged(house, first) + _uncharged(open_intervals, first, now),
+        burn_micros_per_hour=sum(interval.micros_per_hour for interval in open_intervals),
+    )
 
 
 def _charged(house: int, since: datetime) -> int:
@@ -42,14 +46,11 @@ def _charged(house: int, since: datetime) -> int:
     return (sums["earned"] or 0) - (sums["returned"] or 0)
 
 
-def _running(now: datetime) -> tuple[int, int]:
-    uncharged = burn = 0
-    columns = ("micros_per_hour", "started_at", "confirmed_at", "charged_micros")
-    for rate, started_at, confirmed_at, charged in UsageInterval.objects.filter(
-        ended_at=None
-    ).values_list(*columns):
-        through = max(started_at, min(now, confirmed_at))
-        cost = charged_micros(micros_per_hour=rate, seconds=seconds_between(started_at, through))
-        uncharged += max(0, cost - charged)
-        burn += rate
-    return uncharged, burn
+def _uncharged(intervals: Sequence[UsageInterval], since: datetime, now: datetime) -> int:
+    total = 0
+    for interval in intervals:
+        begun = max(since, interval.charged_until)
+        through = min(now, interval.confirmed_at)
+        if through > begun:
+            total += interval.cost_micros(through) - interval.cost_micros(begun)
+    return total

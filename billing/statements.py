@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F, Max, Prefetch, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, TruncMonth
 
-from billing import funds, ledger
+from billing import funds, ledger, metering
 from billing.models import (
     Account,
     EntryKind,
@@ -98,7 +98,7 @@ def preview(*, account_id: int, month: date, now: datetime) -> MonthlyStatement:
     bounds = start, _ = month_bounds(month)
 
     def shown_until(interval: UsageInterval) -> datetime:
-        return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
+        return metering.shown_until(interval, now)
 
     earlier = sum(
         max(0, interval.cost_micros(min(start, shown_until(interval))) - interval.charged_micros)

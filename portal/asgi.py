@@ -7,16 +7,31 @@ loop and threads; but a thread for each held sync or stream would be one too man
 from typing import Any, cast
 
 from a2wsgi import WSGIMiddleware
-from django.core.asgi import get_asgi_application
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.exception import convert_exception_to_response
 
 from portal.wsgi import application as wsgi_application
 
-# Views below these must be coroutines.
-HELD_OPEN = ("/agent/v1/", "/live/")
+# The nodes' door, whose syncs are held open.
+DOOR = "/agent/v1/"
 # Fewer than the database pool holds: a thread that waits for a connection serves nobody.
 THREADS = 16
 
-_held = get_asgi_application()
+
+class BareHandler(ASGIHandler):
+    """Django without middleware: the nodes' door has neither sessions nor pages, and each hop
+    of a middleware between the loop and a thread would cost more than the whole answer."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        self._middleware_chain = convert_exception_to_response(
+            self._get_response_async  # type: ignore[attr-defined]
+        )
+
+
+_door = BareHandler()
 _pages = WSGIMiddleware(cast("Any", wsgi_application), workers=THREADS)
 
 
@@ -25,8 +40,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     match scope["type"]:
         case "lifespan":
             await _live(receive, send)
-        case "http" if scope["path"].startswith(HELD_OPEN):
-            await _held(scope, receive, send)
+        case "http" if scope["path"].startswith(DOOR):
+            await _door(scope, receive, send)
         case "http":
             await _pages(scope, receive, send)
         case _:  # no websockets are served: refuse the handshake

@@ -163,6 +163,7 @@ class ReadingInline(TabularInline):
 
     extra = 0
     can_delete = False
+    show_title = False
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

@@ -158,6 +158,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "portal.api.pagination.Pages",
     "DEFAULT_THROTTLE_CLASSES": ["portal.api.throttling.Throttle"],
     "DEFAULT_SCHEMA_CLASS": "portal.api.schema.ProblemSchema",
+    "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "portal.api.errors.handle",
     "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
     "URL_FORMAT_OVERRIDE": None,
@@ -180,6 +181,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "InstanceState": "portal.instances.models.State",
+        "NodeState": "scheduler.models.NodeState",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.api.schema.finish",
@@ -214,6 +219,15 @@ UNFOLD = {
             ),
         }.items()
     },
+}
+
+# Warnings and errors go to stderr, tracebacks of a 500 among them; who runs us keeps them.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
 
 # --- Celery ---------------------------------------------------------------------------------
@@ -251,6 +265,7 @@ CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": seconds, "options": {"expires": seconds}}
     for task, seconds in {
         "scheduler.run_cycle": SCHEDULER_TICK_SECONDS,
+        "scheduler.publish_availability": SCHEDULER_TICK_SECONDS,
         "scheduler.expire_leases": 10,
         "billing.charge_usage": 60,
         "portal.stop_unfunded": 5,

@@ -13,16 +13,10 @@ from unfold.enums import ActionVariant
 
 from portal.console import ACT, Act, Fields, NothingAsked, Question, ReadingAdmin, ReadingInline
 from scheduler import dashboard, fleet
-from scheduler.dashboard import NodeState
+from scheduler.dashboard import NODE_COLOURS
 from scheduler.models import Allocation, Gpu, JoinToken, Lease, Node
 
 HELD = Exists(Allocation.objects.filter(gpu=OuterRef("pk"), released_at=None))
-NODE_COLOURS = {
-    NodeState.SEEN: "success",
-    NodeState.SUSPECT: "warning",
-    NodeState.UNREACHABLE: "danger",
-    NodeState.CORDONED: "info",
-}
 GPU_COLOURS = {"In use": "primary", "Free": "success", "Unhealthy": "danger", "Absent": "warning"}
 
 
@@ -91,7 +85,7 @@ class NodeAdmin(ReadingAdmin):
 
     @display(description="State", label=NODE_COLOURS)
     def standing(self, node: Node) -> str:
-        return dashboard.state_of(node, now=timezone.now())
+        return str(node.state_at(timezone.now()).label)
 
     @display(description="GPUs", ordering="gpus_held")
     def gpus(self, node: Any) -> str:
@@ -125,7 +119,7 @@ class NodeAdmin(ReadingAdmin):
             return self.page(request, question, NothingAsked())
         token, secret = fleet.create_join_token(by=request.user, now=timezone.now())  # type: ignore[arg-type]
         self.log_addition(request, token, "Made a join token.")
-        shown = {"token": token, "secret": secret, "public_url": settings.PUBLIC_URL}
+        shown = {"token": token, "command": fleet.join_command(secret)}
         response = self.page(request, question, NothingAsked(), status=201, **shown)
         add_never_cache_headers(response)
         return response

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 
 from asgiref.sync import sync_to_async
@@ -29,10 +29,12 @@ from portal import hints
 from portal.errors import Conflict, DomainError, Forbidden
 from scheduler import fleet, leases, reports
 from scheduler.authentication import node_of
-from scheduler.models import Node
+from scheduler.models import Lease, Node
 
 logger = logging.getLogger(__name__)
 listener = hints.Listener()
+# What this process last told each node at once: what a node has heard need not end its held sync.
+_told: dict[int, str] = {}
 
 
 class _Refused(Exception):
@@ -82,6 +84,7 @@ async def sync(request: HttpRequest) -> JsonResponse:
             lambda: _take_in(request.headers.get("Authorization", ""), said)
         )
         wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
+        _told[node.pk] = reply.digest
         if wait_seconds > 0 and reply.digest == said.known_digest:
             reply = await _hold(node, reply, wait_seconds)
     except _Refused as refusal:
@@ -95,12 +98,13 @@ async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
     topics = [hints.instance_topic(order.instance) for order in reply.orders]
     async with listener.listening([hints.node_topic(node.pk), *topics]) as event:
         while True:
-            # Looked at once more after listening began: a commit in between sent no hint here.
-            newest = await _in_thread(lambda: _reply(node, ()))
-            left = deadline - asyncio.get_running_loop().time()
-            if newest.digest != reply.digest or left <= 0:
-                return newest
+            # Cleared before the rows are read: a hint that comes meanwhile must be seen. And read
+            # once more after listening began: a commit before that sent no hint here.
             event.clear()
+            newest = await _in_thread(lambda: _reply(node, leases.live_leases(node)))
+            left = deadline - asyncio.get_running_loop().time()
+            if newest.digest not in (reply.digest, _told.get(node.pk)) or left <= 0:
+                return newest
             try:
                 await asyncio.wait_for(event.wait(), timeout=left)
             except TimeoutError:
@@ -114,15 +118,14 @@ def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply]:
             HTTPStatus.UNAUTHORIZED, "node_token_refused", "This node token opens nothing here."
         )
     try:
-        withdrawals = reports.receive(node, said, now=timezone.now())
+        held, withdrawals = reports.receive(node, said, now=timezone.now())
     except DomainError as refusal:
         raise _translated(refusal) from refusal
-    return node, _reply(node, withdrawals)
+    return node, _reply(node, held, withdrawals)
 
 
-def _reply(node: Node, withdrawals: "list[Order] | tuple[Order, ...]") -> SyncReply:
+def _reply(node: Node, held: Collection[Lease], withdrawals: Collection[Order] = ()) -> SyncReply:
     now = timezone.now()
-    held = leases.live_leases(node)
     leases.renew(held, now=now)
     orders = (*(leases.order_for(lease, now=now) for lease in held), *withdrawals)
     return SyncReply(

@@ -1,19 +1,21 @@
 """One scheduling cycle: look, decide, commit."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import cast
+from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, OuterRef, Q, Sum
 from psycopg import Error as PsycopgError
 
 from portal import hints
 from portal.catalog.models import Plan
-from portal.instances.models import Instance
+from portal.instances.models import Instance, State
 from portal.instances.operations import reports
-from scheduler import availability
 from scheduler.models import Allocation, Gpu, Lease, Node
 from scheduler.placement.explain import sentence
 from scheduler.placement.place import place
@@ -26,6 +28,7 @@ RACE_CONSTRAINTS = {
     "lease_generation_once_per_instance",
 }
 MIB_PER_GIB = 1024
+CYCLE_LOCK = 7_210_002
 
 
 def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
@@ -35,14 +38,26 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
     assignment is checked again as it is committed. Any number of cycles may run at once.
     """
     demands = queued_demands(limit=limit)
-    nodes = free_nodes(now=now)
-    decision = place(demands, nodes)
+    reports.record_waiting(explanations=waiting_for_their_last_node())
+    if not demands:
+        return 0
+    decision = place(demands, free_nodes(now=now))
     placed = sum(commit(assignment, now=now) for assignment in decision.assignments)
     reports.record_waiting(
         explanations={blocked.instance_id: sentence(blocked) for blocked in decision.blocked}
     )
-    availability.publish(free_nodes(now=now) if placed else nodes, now=now)
     return placed
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One cycle at a time, for economy alone: two at once would plan the same and one lose."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [CYCLE_LOCK])
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [CYCLE_LOCK])
 
 
 def shape_of(plan: Plan) -> Shape:
@@ -54,6 +69,15 @@ def queued_demands(*, limit: int) -> list[Demand]:
     ending = Lease.objects.filter(instance=OuterRef("pk"), ended_at=None)
     queued = Instance.objects.in_queue_order().filter(~Exists(ending)).select_related("plan")
     return [Demand(instance.pk, shape_of(instance.plan)) for instance in queued[:limit]]
+
+
+def waiting_for_their_last_node() -> dict[UUID, str]:
+    """Why an instance waits whose last lease still ends: its node may still run the container."""
+    ending = Lease.objects.filter(ended_at=None, instance__state=State.QUEUED)
+    return {
+        instance_id: f"Waits until node {node} has removed its last container."
+        for instance_id, node in ending.values_list("instance", "node__name")
+    }
 
 
 def free_nodes(*, now: datetime) -> list[FreeNode]:

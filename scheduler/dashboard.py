@@ -2,44 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 
-from django.conf import settings
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, Sum
 from django.db.models.functions import Coalesce
+from django.utils.timesince import timesince
 
 from billing.prices import current_rates
+from billing.rating.money import format_micros
 from billing.revenue import Revenue, revenue
 from portal.accounts.models import Team
 from portal.catalog.models import Plan
 from portal.instances.models import LIVE_STATES, Instance, State
-from scheduler.models import Allocation, Gpu, Node
+from scheduler.models import Allocation, Gpu, Node, NodeState
 
 NODES_SHOWN = 100
 WAITING_SHOWN = 8
 TEAMS_SHOWN = 6
 
 
-class NodeState(StrEnum):
-    """What an operator wants to know of a node first; one that is away matters most."""
-
-    SEEN = "Seen"
-    SUSPECT = "Suspect"
-    UNREACHABLE = "Unreachable"
-    CORDONED = "Cordoned"
-    RETIRED = "Retired"
-
-
-def state_of(node: Node, *, now: datetime) -> NodeState:
-    if node.retired_at is not None:
-        return NodeState.RETIRED
-    unseen = now - (node.last_seen_at or node.enrolled_at)
-    if unseen > settings.NODE_UNREACHABLE_AFTER:
-        return NodeState.UNREACHABLE
-    if unseen > settings.NODE_SUSPECT_AFTER:
-        return NodeState.SUSPECT
-    return NodeState.SEEN if node.cordoned_at is None else NodeState.CORDONED
+# In Unfold's words, by what is shown.
+NODE_COLOURS = {
+    NodeState.READY.label: "success",
+    NodeState.SUSPECT.label: "warning",
+    NodeState.UNREACHABLE.label: "danger",
+    NodeState.CORDONED.label: "info",
+    NodeState.RETIRED.label: "",
+}
 
 
 @dataclass(frozen=True)
@@ -63,11 +52,19 @@ class NodeRow:
     def held(self) -> int:
         return self.count("held")
 
+    @property
+    def colour(self) -> str:
+        return NODE_COLOURS[self.state.label]
+
 
 @dataclass(frozen=True)
 class Waiting:
     instance: Instance
     seconds: int
+
+    @property
+    def text(self) -> str:
+        return duration(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Dashboard:
 
     @property
     def nodes_seen(self) -> int:
-        return sum(row.state == NodeState.SEEN for row in self.nodes)
+        return sum(row.state == NodeState.READY for row in self.nodes)
 
     @property
     def gpus_held(self) -> int:
@@ -94,7 +91,7 @@ class Dashboard:
     @property
     def gpus_free(self) -> int:
         """Usable now: healthy, held by nobody, on a node that takes work."""
-        return sum(row.count("free") for row in self.nodes if row.state == NodeState.SEEN)
+        return sum(row.count("free") for row in self.nodes if row.state == NodeState.READY)
 
     @property
     def gpus_broken(self) -> int:
@@ -105,8 +102,20 @@ class Dashboard:
         return sum(len(row.gpus) for row in self.nodes)
 
     @property
-    def oldest_wait_seconds(self) -> int:
-        return max((waiting.seconds for waiting in self.waiting), default=0)
+    def oldest_wait_text(self) -> str:
+        return duration(max((waiting.seconds for waiting in self.waiting), default=0))
+
+    @property
+    def today_text(self) -> str:
+        return format_micros(self.revenue.today_micros)
+
+    @property
+    def month_text(self) -> str:
+        return format_micros(self.revenue.month_micros)
+
+    @property
+    def burn_text(self) -> str:
+        return format_micros(self.revenue.burn_micros_per_hour)
 
     def _gpus(self, kind: str) -> int:
         return sum(row.count(kind) for row in self.nodes)
@@ -141,7 +150,7 @@ def node_rows(*, now: datetime) -> list[NodeRow]:
     gpus = Gpu.objects.annotate(held=held).order_by("model", "uuid")
     nodes = Node.objects.filter(retired_at=None).order_by("name")
     return [
-        NodeRow(node, state_of(node, now=now), tuple(map(_cell, node.gpus.all())))
+        NodeRow(node, node.state_at(now), tuple(map(_cell, node.gpus.all())))
         for node in nodes.prefetch_related(Prefetch("gpus", gpus))[:NODES_SHOWN]
     ]
 
@@ -176,7 +185,7 @@ def _alarms(nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
     for row in nodes:
         broken = [cell.title for cell in row.gpus if cell.kind in ("broken", "gone")]
         if broken:
-            alarms.append(f"Node {row.node.name} has {len(broken)} unusable GPUs ({broken[0]}).")
+            alarms.append(f"Node {row.node.name}, unusable GPUs: {len(broken)} ({broken[0]}).")
     unpriced = Plan.objects.offered().exclude(sku__in=current_rates(now)).order_by("sku")
     skus = list(unpriced.values_list("sku", flat=True))
     if skus:
@@ -187,4 +196,16 @@ def _alarms(nodes: Sequence[NodeRow], *, now: datetime) -> list[str]:
 def _unseen(node: Node, now: datetime) -> str:
     if node.last_seen_at is None:
         return "never seen since it was enrolled"
-    return f"last seen {(now - node.last_seen_at) // timedelta(seconds=1):,} seconds ago"
+    return f"last seen {timesince(node.last_seen_at, now)} ago"
+
+
+def duration(seconds: int) -> str:
+    """A wait in its two largest units: "42 s", "3 min 5 s", "2 h 10 min", "1 d 4 h"."""
+    minutes, rest = divmod(seconds, 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    days, rest_hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {rest_hours} h"
+    if hours:
+        return f"{hours} h {rest_minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds} s"

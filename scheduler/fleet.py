@@ -43,6 +43,11 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+def join_command(secret: str) -> str:
+    """What a machine runs, once, to become a node."""
+    return f"HEADRACE_URL={settings.PUBLIC_URL} HEADRACE_JOIN_TOKEN={secret} python -m agents"
+
+
 def create_join_token(*, by: User | None, now: datetime) -> tuple[JoinToken, str]:
     """A one-use secret for one machine; only its digest is kept, so it is shown once."""
     secret = f"hrj_{secrets.token_urlsafe(32)}"

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from agents.protocol import ContainerSpec, Order, Want
 from billing.metering import last_confirmed_at
@@ -84,12 +85,13 @@ def withdrawal(instance_id: UUID, generation: int) -> Order:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def end(lease: Lease, *, now: datetime) -> bool:
     """Give a lease's GPUs back. Returns False where it had ended before."""
     ended = Lease.objects.filter(pk=lease.pk, ended_at=None).update(ended_at=now)
     if not ended:
         return False
+    lease.ended_at = now
     Allocation.objects.filter(lease=lease, released_at=None).update(released_at=now)
     hints.send_task(SCHEDULER_TICK)
     return True
@@ -113,19 +115,24 @@ def expire(*, now: datetime) -> int:
 
 
 def _unrenewed_starts(now: datetime) -> list[Lease]:
-    starts = Lease.objects.filter(ended_at=None, expires_at__lt=now - FENCE_MARGIN)
-    return list(starts.exclude(instance__state=State.RUNNING).select_related("instance", "node"))
+    """Leases whose node removes the container by itself at their end: it never ran.
+
+    One that ran is kept running by a node that is cut off, whatever was wished meanwhile, so its
+    GPUs stay given.
+    """
+    never_ran = Q(instance__state=State.STARTING) | Q(
+        instance__state=State.QUEUED, instance__start_attempts__gt=0
+    )
+    ended = Lease.objects.filter(never_ran, ended_at=None, expires_at__lt=now - FENCE_MARGIN)
+    return list(ended.select_related("instance", "node"))
 
 
 def _expire_start(lease: Lease, *, now: datetime) -> bool:
     with transaction.atomic():
-        if not end(lease, now=now):
+        if not end(lease, now=now) or lease.instance.state == State.QUEUED:
             return False
-        instance = lease.instance
-        if instance.state == State.STOPPING:
-            return reports.record_gone(instance=instance, now=now)
         return reports.record_start_failed(
-            instance=instance,
+            instance=lease.instance,
             reason=Reason.NODE_LOST,
             explanation=f"Node {lease.node.name} went silent before it was ready.",
             now=now,
@@ -143,6 +150,7 @@ def _overdue_starts(now: datetime) -> list[Lease]:
 
 def _give_up_start(lease: Lease, *, now: datetime) -> bool:
     minutes = settings.START_DEADLINE // timedelta(minutes=1)
+    hints.send(hints.node_topic(lease.node_id))
     return reports.record_ended(
         instance=lease.instance,
         why=Why(
@@ -157,7 +165,7 @@ def _on_lost_nodes(now: datetime) -> list[Lease]:
     lost = Lease.objects.filter(
         ended_at=None,
         node__last_seen_at__lt=now - settings.NODE_LOST_AFTER,
-        instance__state=State.RUNNING,
+        instance__state__in=(State.RUNNING, State.STOPPING),
     )
     return list(lost.select_related("instance", "node"))
 

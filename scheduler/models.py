@@ -3,17 +3,36 @@
 from datetime import datetime, timedelta
 from typing import Self
 
+from django.conf import settings
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q
 
 from portal.accounts.models import User
 from portal.instances.models import Instance
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
+    def with_gpu_counts(self) -> Self:
+        """Each with `gpus_known` (in its last inventory) and `gpus_held`, in one query."""
+        held = Q(gpus__allocations__released_at=None, gpus__allocations__isnull=False)
+        return self.annotate(
+            gpus_known=Count("gpus", filter=Q(gpus__present=True), distinct=True),
+            gpus_held=Count("gpus", filter=held, distinct=True),
+        )
+
     def taking_work(self, *, now: datetime, seen_within: timedelta) -> Self:
         """Nodes that may be given new instances."""
         return self.filter(retired_at=None, cordoned_at=None, last_seen_at__gt=now - seen_within)
+
+
+class NodeState(models.TextChoices):
+    """What an operator wants to know of a node first; one that is away matters most."""
+
+    READY = "ready", "Ready"
+    CORDONED = "cordoned", "Cordoned"
+    SUSPECT = "suspect", "Suspect"
+    UNREACHABLE = "unreachable", "Unreachable"
+    RETIRED = "retired", "Retired"
 
 
 class Node(models.Model):
@@ -39,6 +58,16 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def state_at(self, now: datetime) -> NodeState:
+        if self.retired_at is not None:
+            return NodeState.RETIRED
+        unseen = now - (self.last_seen_at or self.enrolled_at)
+        if unseen > settings.NODE_UNREACHABLE_AFTER:
+            return NodeState.UNREACHABLE
+        if unseen > settings.NODE_SUSPECT_AFTER:
+            return NodeState.SUSPECT
+        return NodeState.READY if self.cordoned_at is None else NodeState.CORDONED
 
 
 class JoinToken(models.Model):

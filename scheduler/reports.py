@@ -38,8 +38,9 @@ class ForeignLease(Forbidden):
     code = "foreign_lease"
 
 
-def receive(node: Node, request: SyncRequest, *, now: datetime) -> list[Order]:
-    """Take in one sync; returns orders for containers seen here whose leases have ended.
+def receive(node: Node, request: SyncRequest, *, now: datetime) -> tuple[list[Lease], list[Order]]:
+    """Take in one sync; returns the node's leases as they stand then, and withdrawals: orders
+    for containers seen here whose leases have ended.
 
     Saying the same twice changes nothing. Raises ForeignLease before anything is written.
     """
@@ -49,15 +50,15 @@ def receive(node: Node, request: SyncRequest, *, now: datetime) -> list[Order]:
     fleet.record_sight(node, request.inventory, now=now)
     leases.renew(live.values(), now=now)
     for key, item in seen.items():
-        if key in live:
-            _take_in(live[key], item, now=now)
+        if key in live and _take_in(live[key], item, now=now):
+            live[key].instance.refresh_from_db(fields=["state"])
     metering.confirm(
         references=[
             key[0] for key, item in seen.items() if key in live and item.phase == Phase.RUNNING
         ],
         now=now,
     )
-    return withdrawals
+    return [lease for lease in live.values() if lease.ended_at is None], withdrawals
 
 
 def _key(item: SeenInstance) -> tuple[UUID, int] | None:
@@ -89,8 +90,8 @@ def _withdrawals(
 
 
 @transaction.atomic
-def _take_in(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
-    """Move one instance as far as the facts about it go."""
+def _take_in(lease: Lease, item: SeenInstance, *, now: datetime) -> bool:
+    """Move one instance as far as the facts about it go. Returns False where they are no news."""
     instance = lease.instance
     state = State(instance.state)
     match item.phase:
@@ -106,7 +107,9 @@ def _take_in(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
             _failed(lease, item, now=now)
         case Phase.GONE:
             _gone(lease, now=now)
-    instance.refresh_from_db(fields=["state"])
+        case _:
+            return False
+    return True
 
 
 def _exited(lease: Lease, item: SeenInstance, *, now: datetime) -> None:

@@ -4,14 +4,22 @@ from celery import shared_task
 from django.utils import timezone
 
 from portal import hints
-from scheduler import cycle, leases
+from scheduler import availability, cycle, leases
 
 
 @shared_task(name="scheduler.run_cycle")
 def run_cycle(**_: object) -> None:
     """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
-    hints.begin_task("scheduler.run_cycle")
-    cycle.run(now=timezone.now())
+    with cycle.alone():
+        hints.begin_task("scheduler.run_cycle")
+        cycle.run(now=timezone.now())
+
+
+@shared_task(name="scheduler.publish_availability")
+def publish_availability(**_: object) -> None:
+    """Tick. Safe to run late, twice, or at the same time as itself."""
+    now = timezone.now()
+    availability.publish(cycle.free_nodes(now=now), now=now)
 
 
 @shared_task(name="scheduler.expire_leases")

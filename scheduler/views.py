@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.http import PortalRequest, for_staff
 from portal.instances.models import Instance
 from scheduler import fleet as fleet_operations
-from scheduler.models import Allocation, Gpu, Lease, Node
+from scheduler.models import Allocation, Gpu, Lease, Node, NodeState
 
 QUEUE_ROWS = 50
 
@@ -92,7 +92,7 @@ def _fleet_context(now: datetime) -> dict[str, object]:
     gpus = Gpu.objects.annotate(held=held).order_by("model", "uuid")
     nodes = Node.objects.filter(retired_at=None).order_by("name")
     rows = [
-        (node, _status(node, now))
+        (node, node.state_at(now))
         for node in nodes.prefetch_related(Prefetch("gpus", gpus, to_attr="shown_gpus"))
     ]
     usable = Gpu.objects.usable().filter(node__retired_at=None)
@@ -101,18 +101,9 @@ def _fleet_context(now: datetime) -> dict[str, object]:
         "rows": rows,
         "queue": queue.select_related("plan", "team")[:QUEUE_ROWS],
         "figures": [
-            Figure("Nodes ready", sum(status == "ready" for _, status in rows), len(rows)),
+            Figure("Nodes ready", sum(status == NodeState.READY for _, status in rows), len(rows)),
             Figure("GPUs in use", usable.filter(held).count(), usable.count()),
             Figure("Instances on nodes", Lease.objects.filter(ended_at=None).count()),
             Figure("Waiting", queue.count()),
         ],
     }
-
-
-def _status(node: Node, now: datetime) -> str:
-    """What an operator wants to know first. A node that is away matters more than its cordon."""
-    if node.last_seen_at is None or now - node.last_seen_at > settings.NODE_UNREACHABLE_AFTER:
-        return "unreachable"
-    if now - node.last_seen_at > settings.NODE_SUSPECT_AFTER:
-        return "suspect"
-    return "cordoned" if node.cordoned_at else "ready"

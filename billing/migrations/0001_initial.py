@@ -270,6 +270,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={"verbose_name_plural": "ledger entries"},
         ),
         migrations.CreateModel(
             name="Hold",

@@ -137,6 +137,8 @@ def digest(secret: str) -> str:
 
 def note_token_use(*, token: ApiToken, now: datetime) -> None:
     """Write down that `token` was used; at most once a minute."""
+    if token.last_used_at is not None and now - token.last_used_at < LAST_USED_PRECISION:
+        return
     ApiToken.objects.filter(pk=token.pk).filter(
         Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_PRECISION)
     ).update(last_used_at=now)

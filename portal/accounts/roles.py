@@ -31,3 +31,4 @@ class Scope(StrEnum):
     READ = "read"
     INSTANCES = "instances"
     BILLING = "billing"
+    FLEET = "fleet"  # nodes; for operators alone

@@ -9,6 +9,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.core.signals import got_request_exception
 from django.db import IntegrityError
 from django.http import Http404, HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -88,6 +89,7 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> Response:
     return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
 
 
+@csrf_exempt
 def not_found(request: HttpRequest) -> JsonResponse:
     """For a path under the API that nothing answers to."""
     body = problem(404, "not_found", "There is nothing at this address.")

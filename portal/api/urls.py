@@ -17,5 +17,6 @@ urlpatterns = [
     path("", include("portal.catalog.api_urls")),
     path("", include("portal.instances.api_urls")),
     path("", include("portal.wallet.api_urls")),
+    path("fleet/", include("scheduler.api_urls")),
     re_path("", not_found),
 ]

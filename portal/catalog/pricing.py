@@ -73,7 +73,7 @@ class PricingForm(forms.Form):
         for name, plan in self.plans.items():
             self.fields[name] = forms.CharField(
                 required=False,
-                label=f"{plan.sku}, US dollars an hour",
+                label=f"{plan.sku}, $ an hour",
                 initial=_dollars(rates.get(plan.sku)),
                 max_length=20,
                 widget=UnfoldAdminTextInputWidget(attrs={"inputmode": "decimal"}),

@@ -223,7 +223,7 @@ class TeamAdmin(ReadingAdmin):
             Act(
                 title=f"Suspend {team.name}",
                 consequence=f"It launches nothing from now on, and what it has in use is stopped: "
-                f"{running} instances. Their meters close now; their data is kept.",
+                f"{running} instances. Their meters close now.",
                 button="Suspend and stop",
                 does=does,
                 ends_something=True,

@@ -54,9 +54,9 @@ class Why:
     effective_at: datetime | None = None
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: Any) -> bool:
-    """Move one instance, write the event that explains the move, and wake whoever waits for it.
+    """Move one instance, write the event that explains the move, and wake its node to stop it.
 
     `fields` are written with the move, e.g. `endpoints`. Returns False where the instance is not
     in a state that leads to `to`: another worker was first, or a late report arrived. The guard
@@ -82,5 +82,7 @@ def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: A
         at=at,
         effective_at=why.effective_at or at,
     )
-    hints.send(hints.instance_topic(instance_id))
+    if to == State.STOPPING:
+        # Every other move is a node's own news, or the scheduler's, which tells the node itself.
+        hints.send(hints.instance_topic(instance_id))
     return True

@@ -30,6 +30,7 @@ def main() -> int:
     try:
         check_port(asked.port)
         house = House(Folder(asked.var), asked.port, dict(os.environ))
+        house.folder.claim()
         asyncio.run(run(house, Guard(), Terminal()))
     except* (Refused, BrokenStore) as refusals:
         sys.stderr.write(f"make up: {_first(refusals)}\n")

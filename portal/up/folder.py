@@ -7,28 +7,35 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from portal.up import Refused
 
 # What `make up`, the benchmarks and `bin/services` keep in a folder; anything else is not ours.
-OURS = {"agent", "beat", "bench", "demo.json", "kv", "lock", "log", "pg", "secret_key"}
-OURS |= {"prepared.json", "services", "static"}
+OURS = {"agent", "beat", "bench", "kv", "lock", "log", "pg", "secret_key"}
+NEEDS = "needs.json"
+DEMO_LOGINS = "demo.json"
+OURS |= {DEMO_LOGINS, NEEDS, "services", "static"}
 GUARD_SECONDS = 10  # a killed supervisor's guard is done by then
 
 
 class Folder:
-    """The state of one installation. Held by one `make up` at a time, until it ends.
-
-    Raises Refused where it cannot be used: not a folder, not writable, not ours, or in use.
-    """
+    """The state of one installation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+
+    def claim(self) -> None:
+        """Make the folder where it is missing, and hold it until this process ends.
+
+        Raises Refused where it cannot be used: not a folder, not writable, not ours, or held by
+        another `make up`.
+        """
         try:
             self._make()
             # Never closed: the lock goes with the process, and with the guard that outlives it.
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            self._claim()
+            self._wait_for_lock()
         except OSError as error:
             raise Refused(
                 f"{self.path} cannot hold the state of Headrace ({error.strerror}): "
@@ -54,12 +61,19 @@ class Folder:
     def demo_logins(self) -> Mapping[str, str]:
         """E-mail address → password of the log-ins that the seed wrote down; empty without."""
         try:
-            logins = json.loads((self.path / "demo.json").read_text())
+            logins = json.loads((self.path / DEMO_LOGINS).read_text())
         except FileNotFoundError:
             return {}
         except ValueError:
-            raise Refused(f"{self.path / 'demo.json'} is broken: remove it.") from None
+            raise Refused(f"{self.path / DEMO_LOGINS} is broken: remove it.") from None
         return {str(address): str(password) for address, password in logins.items()}
+
+    def take_needs(self) -> Mapping[str, Any]:
+        """What the preparation found out for the agent; once, since a secret is among it."""
+        path = self.path / NEEDS
+        needs: Mapping[str, Any] = json.loads(path.read_text())
+        path.unlink()
+        return needs
 
     def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +90,7 @@ class Folder:
         self.logs.mkdir(mode=0o700, exist_ok=True)
         (self.path / "static").mkdir(exist_ok=True)
 
-    def _claim(self) -> None:
+    def _wait_for_lock(self) -> None:
         deadline = time.monotonic() + GUARD_SECONDS
         while not self._locked():
             holder = os.pread(self._lock, 20, 0).decode().strip()

@@ -13,13 +13,13 @@ from typing import Any
 import psycopg
 
 from portal import embedded
-from portal.up import engine
 from portal.up.folder import Folder
 from portal.up.supervisor import Child, Program, Supervisor
 from portal.up.terminal import Terminal
 
 HOST = "127.0.0.1"
 PYTHON = sys.executable
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 START_SECONDS = 60
 # What the preparation prints when the tables are there.
 MIGRATED = "migrated"
@@ -45,45 +45,74 @@ class House:
         """What the agent remembers of its enrolment; absent until it has enrolled."""
         return self.folder.path / "agent" / "node.json"
 
+    def runtime(self) -> str:
+        """What makes the containers of this machine's node: the agent chose once, or was told."""
+        told = self.environment.get("HEADRACE_RUNTIME", "auto")
+        return told if told != "auto" else str(json.loads(self.node.read_text())["runtime"])
+
     @property
-    def prepared(self) -> Path:
-        """Where the preparation leaves what the agent needs, until it has been read."""
-        return self.folder.path / "prepared.json"
+    def postgres(self) -> Path:
+        """Where the embedded PostgreSQL lives."""
+        return embedded.reachable(self.folder.path / "pg")
+
+    @property
+    def valkey(self) -> Path:
+        """Where the embedded Valkey lives."""
+        return self.folder.path / "kv"
 
     def settings(self) -> dict[str, str]:
-        """What every process of Headrace is told, but for the addresses of the stores."""
-        return {
+        """What every process of Headrace is told. The stores are ours unless the person's."""
+        environment = {
             "DEMO": "1",
             "PUBLIC_URL": self.url,
             "PYTHONUNBUFFERED": "1",
             "SECRET_KEY": self.folder.secret_key(),
             "STATIC_ROOT": str(self.folder.path / "static"),
             **self.environment,
-            "VAR": str(self.folder.path),
         }
+        if "DATABASE_URL" not in environment:
+            environment["DATABASE_URL"] = embedded.postgres_url(self.postgres)
+        if "REDIS_URL" not in environment:
+            environment["REDIS_URL"] = embedded.valkey_url(self.valkey)
+        return environment
 
 
 def preparation(house: House, env: Mapping[str, str]) -> Program:
     """The step that makes the database ready and finds out what the agent needs."""
     join = () if house.node.exists() else ("--join",)
-    argv = (PYTHON, "-m", "portal.up.prepare", str(house.prepared), *join)
+    argv = (PYTHON, "-m", "portal.up.prepare", str(house.folder.path), *join)
     return Program("prepare", argv, env, once=True)
 
 
-def servers(house: House, env: Mapping[str, str]) -> tuple[Program, Program, Program]:
-    """Web, worker and beat: what makes up the portal once the database is ready."""
-    web = ("uvicorn", "portal.asgi:application", "--host", HOST, "--port", str(house.port))
+def simulated(runtime: str, gpus: str) -> str:
+    """What is simulated, in words for the summary; `gpus` as the agent is told to offer them."""
+    if runtime == "docker" and NVIDIA_DRIVER.exists():
+        return "nothing: real containers on real GPUs"
+    offered = (offer.rpartition(":")[0].split("x", 1) for offer in gpus.split(","))
+    models = ", ".join(f"{count} × {model}" for count, model in offered)
+    if runtime == "docker":
+        return f"the GPUs ({models}); containers are real ones"
+    return f"GPUs and containers, as no Docker engine answered ({models})"
+
+
+def web(house: House, env: Mapping[str, str]) -> Program:
+    """The pages, the API and the door for nodes, on one port."""
+    server = ("uvicorn", "portal.asgi:application", "--host", HOST, "--port", str(house.port))
     # Streams and held syncs never end by themselves.
     quiet = ("--log-level", "warning", "--timeout-graceful-shutdown", "2", "--no-server-header")
-    celery = ("celery", "--quiet", "-A", "portal")
+    return Program("web", (PYTHON, "-m", *server, *quiet), env)
+
+
+def background(house: House, env: Mapping[str, str]) -> list[Program]:
+    """Worker and beat: what happens by itself."""
+    celery = (PYTHON, "-m", "celery", "--quiet", "-A", "portal")
     # A worker without neighbours would only wait for them.
     alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
     timetable = ("--schedule", str(house.folder.path / "beat"), "--pidfile", "")
-    return (
-        Program("web", (PYTHON, "-m", *web, *quiet), env),
-        Program("worker", (PYTHON, "-m", *celery, "worker", "-c2", "-lWARNING", *alone), env),
-        Program("beat", (PYTHON, "-m", *celery, "beat", "-lWARNING", *timetable), env),
-    )
+    return [
+        Program("worker", (*celery, "worker", "-c2", "-lWARNING", *alone), env),
+        Program("beat", (*celery, "beat", "-lWARNING", *timetable), env),
+    ]
 
 
 def agent(house: House, env: Mapping[str, str], needs: Mapping[str, Any]) -> Program:
@@ -110,22 +139,24 @@ class Start:
 
     async def run(self) -> None:
         """Return when a person can use it. Raises Refused or BrokenStore."""
-        pg, kv = self._house.folder.path / "pg", self._house.folder.path / "kv"
-        async with asyncio.TaskGroup() as starting:
-            if "REDIS_URL" not in self._env:
-                self._env["REDIS_URL"] = embedded.valkey_url(kv)
-                starting.create_task(self._valkey(kv))
-            if "DATABASE_URL" not in self._env:
-                pg = embedded.reachable(pg)
-                self._env["DATABASE_URL"] = embedded.postgres_url(pg)
-                starting.create_task(self._postgres(pg))
+        async with asyncio.TaskGroup() as stores:
             preparing = self._supervisor.start(preparation(self._house, self._env))
+            if "REDIS_URL" not in self._house.environment:
+                stores.create_task(self._valkey(self._house.valkey))
+            if "DATABASE_URL" not in self._house.environment:
+                stores.create_task(self._postgres(self._house.postgres))
         await self._ready(preparing, _said(preparing, MIGRATED))
         self._terminal.done("the tables are there")
-        async with asyncio.TaskGroup() as rest:
-            rest.create_task(self._serve())
-            simulated = rest.create_task(self._join(preparing))
-        self._terminal.summary(self._summary(simulated.result()))
+        # Web first: a person sees it, and imports are most of what the start costs.
+        portal = self._supervisor.start(web(self._house, self._env))
+        await self._supervisor.ended(preparing)
+        self._terminal.done("the catalogue is seeded")
+        for program in background(self._house, self._env):
+            self._supervisor.start(program)
+        await self._ready(portal, lambda: _answers(self._house.port))
+        self._terminal.done("the portal answers")
+        gpus = await self._join()
+        self._terminal.summary(self._summary(simulated(self._house.runtime(), gpus)))
 
     async def _ready(self, child: Child, probe: Callable[[], Awaitable[bool]]) -> None:
         await self._supervisor.ready(child, probe, within_seconds=START_SECONDS)
@@ -155,23 +186,13 @@ class Start:
         await self._ready(child, lambda: _has_database(sockets))
         self._terminal.done("PostgreSQL answers")
 
-    async def _serve(self) -> None:
-        web, *_ = [self._supervisor.start(each) for each in servers(self._house, self._env)]
-        await self._ready(web, lambda: _answers(self._house.port))
-        self._terminal.done("the portal answers")
-
-    async def _join(self, preparing: Child) -> str:
-        """Start the agent that offers what the catalogue sells; what of it is simulated."""
-        await self._supervisor.ended(preparing)
-        self._terminal.done("the catalogue is seeded")
-        needs = json.loads(self._house.prepared.read_text())
-        self._house.prepared.unlink()
-        self._env.setdefault("HEADRACE_RUNTIME", await engine.runtime(self._env))
-        program = agent(self._house, self._env, needs)
-        await self._ready(self._supervisor.start(program), _exists(self._house.node))
+    async def _join(self) -> str:
+        """Start this machine's agent and see it join; the GPUs it was told to pretend."""
+        needs = self._house.folder.take_needs()
+        child = self._supervisor.start(agent(self._house, self._env, needs))
+        await self._ready(child, _exists(self._house.node))
         self._terminal.done("this machine's node has joined")
-        gpus = needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"]
-        return engine.simulated(self._env["HEADRACE_RUNTIME"], gpus)
+        return str(needs["simulated_node"]["HEADRACE_SIMULATED_GPUS"])
 
     def _summary(self, simulated: str) -> list[tuple[str, str]]:
         logins = self._house.folder.demo_logins() or {"none": "the seed made no demo log-ins"}
@@ -186,8 +207,17 @@ class Start:
             ("Simulated", simulated),
             ("Mail", "is shown here and sent to nobody"),
             ("State", f"{self._house.folder.path} (what each process says: log/)"),
+            *self._moved_database(),
             ("Stop", "Ctrl-C; the next make up goes on where this one stops"),
         ]
+
+    def _moved_database(self) -> list[tuple[str, str]]:
+        """Where the database lies when its user could not enter the folder of the rest."""
+        if "DATABASE_URL" in self._house.environment:
+            return []
+        lies = self._house.postgres
+        inside = lies.is_relative_to(self._house.folder.path.resolve())
+        return [] if inside else [("", f"{lies} (the database: its user cannot enter there)")]
 
 
 def _said(child: Child, line: str) -> Callable[[], Awaitable[bool]]:

@@ -1,9 +1,9 @@
-"""`python -m portal.up.prepare FILE`: make the database ready, in one Django process.
+"""`python -m portal.up.prepare VAR`: make the database ready, in one Django process.
 
 One process for all its commands, started before the database answers: most of the time of a
 single `manage.py` run goes into imports. It prints MIGRATED when the tables are there, and at
-the end writes to FILE, as JSON, what the node agent needs: `simulated_node`, and with `--join`
-a one-use `join_token`.
+the end leaves in VAR, as JSON, what the node agent needs: `simulated_node`, an environment, and
+with `--join` a one-use `join_token`.
 """
 
 import contextlib
@@ -16,24 +16,27 @@ from pathlib import Path
 
 import django
 import psycopg
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from portal.up.folder import DEMO_LOGINS, NEEDS
 from portal.up.house import MIGRATED
 
 STORE_SECONDS = 30
 
 
-def main(result: Path, *, join: bool) -> None:
+def main(var: Path, *, join: bool) -> None:
     django.setup()
     wait_for_database(os.environ["DATABASE_URL"], within_seconds=STORE_SECONDS)
     manage("migrate", "--verbosity", "0")
     print(MIGRATED, flush=True)  # noqa: T201 - the supervisor reads it
-    manage("seed", "--demo-credentials", str(result.with_name("demo.json")))
+    demo = ("--demo-credentials", str(var / DEMO_LOGINS)) if settings.DEMO else ()
+    manage("seed", *demo)
     needs = {"simulated_node": json.loads(manage("seed", "--print-simulated-node"))}
     if join:
         needs["join_token"] = manage("enroll_node", "--token-only")
-    result.touch(mode=0o600)
-    result.write_text(json.dumps(needs))
+    (var / NEEDS).touch(mode=0o600)
+    (var / NEEDS).write_text(json.dumps(needs))
 
 
 def manage(*arguments: str) -> str:

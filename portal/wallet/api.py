@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import Http404, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -61,7 +61,13 @@ class StatementsView(APIView):
 class StatementView(APIView):
     read_scope = write_scope = Scope.BILLING
 
-    @extend_schema(tags=["money"], responses=StatementDetail)
+    @extend_schema(
+        tags=["money"],
+        parameters=[
+            OpenApiParameter("month", str, OpenApiParameter.PATH, pattern=r"^[0-9]{4}-[0-9]{2}$")
+        ],
+        responses=StatementDetail,
+    )
     def get(self, request: Request, month: str) -> Response:
         """A month, line by line: as issued, or as far as it goes. `month` is yyyy-mm."""
         team = acting_member(request).team

@@ -7,7 +7,6 @@ from billing.rating import money as micros
 register = template.Library()
 
 NOTHING = "–"
-CENT = 10_000  # micros
 
 
 @register.filter
@@ -19,15 +18,13 @@ def money(amount: int | None) -> str:
 @register.filter
 def available_money(amount: int) -> str:
     """What can be spent: rounded down to the cent, so that a page never promises too much."""
-    return micros.format_micros(max(amount, 0) // CENT * CENT)
+    return micros.format_available(amount)
 
 
 @register.filter
 def running_money(amount: int) -> str:
-    """What ticks by the second: $3.4756, and to the micro while it is below a cent: $0.000691."""
-    if amount == 0 or abs(amount) >= CENT:
-        return micros.format_micros(amount, decimals=4 if amount else 2)
-    return micros.format_micros(amount, decimals=6)
+    """What ticks by the second: $0.000691, $3.4756; and $0.00 before it began."""
+    return micros.format_running(amount) if amount else micros.format_micros(0)
 
 
 @register.filter

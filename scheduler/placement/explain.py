@@ -14,10 +14,10 @@ def sentence(blocked: Blocked) -> str:
         case Blocker.NO_SUCH_GPU:
             return f"No node that takes work has a {shape.gpu_model} at the moment."
         case Blocker.CAPACITY:
-            return f"Needs {wanted} on one node; {_free(blocked.free)} free in all."
+            return f"Needs {wanted} on one node; {_free(blocked.free)}."
         case Blocker.FRAGMENTATION:
             return (
-                f"Needs {wanted} on one node; {_free(blocked.free)} free in all, "
+                f"Needs {wanted} on one node; {_free(blocked.free)}, "
                 f"but at most {blocked.most_on_one_node} on the same node."
             )
         case Blocker.CPU_OR_MEMORY:
@@ -28,4 +28,4 @@ def sentence(blocked: Blocked) -> str:
 
 
 def _free(count: int) -> str:
-    return {0: "none is", 1: "1 is"}.get(count, f"{count} are")
+    return {0: "none is free", 1: "1 is free in all"}.get(count, f"{count} are free in all")

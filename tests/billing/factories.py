@@ -1,8 +1,12 @@
 """Smallest valid rows of the billing room. A test names only what it is about."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
+
+from django.db import transaction
 
 from billing import accounts, holds, metering, prices
 from billing.models import Account, UsageInterval
@@ -12,6 +16,14 @@ SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 H100_MICROS = 2_490_000
 _serial = itertools.count(1)
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Nothing of what happens inside stays: each example of a property starts anew."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 def make_account(*, micros: int = 100_000_000, now: datetime = NOON) -> Account:

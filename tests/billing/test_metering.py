@@ -1,4 +1,4 @@
-"""Meters: E4, E6, E6b and E11b with their exact figures."""
+"""Meters open, are confirmed, and close: E6, E6b and E11b with their exact figures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing import accounts, charging, funds, holds, ledger, metering, prices
+from billing import accounts, charging, funds, holds, ledger, metering
 from billing.metering import NothingHeld
 from billing.models import EntryKind, Hold, LedgerEntry, UsageInterval
 from billing.rating.intervals import month_bounds, month_of
@@ -22,12 +22,6 @@ from tests.billing.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-
-CHEAPER_MICROS = 1_990_000
-
-
-def reprice(sku: str, micros_per_hour: int, *, at: Any) -> None:
-    prices.publish(prices={sku: micros_per_hour}, effective_from=at, note="", now=at)
 
 
 class TestOpenInterval:
@@ -54,24 +48,6 @@ class TestOpenInterval:
             metering.open_interval(reference=uuid4(), now=NOON)
 
         assert not UsageInterval.objects.exists()
-
-    def test_keeps_the_price_of_the_launch_when_it_rose_since(self) -> None:
-        account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
-        reprice(sku, 2 * H100_MICROS, at=NOON + SECOND)
-
-        interval = metering.open_interval(reference=reference, now=NOON + HOUR)
-
-        assert interval.micros_per_hour == H100_MICROS
-
-    def test_takes_the_price_of_today_when_it_fell_since(self) -> None:
-        account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
-        reprice(sku, CHEAPER_MICROS, at=NOON + SECOND)
-
-        interval = metering.open_interval(reference=reference, now=NOON + HOUR)
-
-        assert interval.micros_per_hour == CHEAPER_MICROS
 
     def test_never_pays_the_second_of_a_restart_twice(self) -> None:
         account = make_account()
@@ -210,171 +186,6 @@ class TestConfirm:
 
         assert metering.confirm(references=[interval.reference], now=NOON + HOUR) == 0
         assert metering.last_confirmed_at(reference=interval.reference) is None
-
-
-class TestApplyPriceDecreases:
-    def test_splits_what_runs_at_the_second_the_lower_price_starts(self) -> None:
-        account = make_account()
-        interval = start(account)
-        reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
-        confirm(interval, at=NOON + 2000 * SECOND)
-
-        changed = metering.apply_price_decreases(now=NOON + 2000 * SECOND)
-        again = metering.apply_price_decreases(now=NOON + 2000 * SECOND)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
-
-        # E4
-        assert (changed, again) == (1, 0)
-        assert ledger.balance_micros(account.pk) == 100_000_000 - 2_240_000
-        cost = metering.cost_of(reference=interval.reference, now=NOON + 2 * HOUR)
-        assert [(line.micros_per_hour, line.seconds) for line in cost.lines] == [
-            (H100_MICROS, 1800),
-            (CHEAPER_MICROS, 1800),
-        ]
-
-    def test_happens_at_the_latest_when_the_meter_closes(self) -> None:
-        account = make_account()
-        interval = start(account)
-        reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
-
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
-
-        assert ledger.balance_micros(account.pk) == 100_000_000 - 2_240_000
-
-    def test_happens_before_the_time_after_it_is_charged(self) -> None:
-        account = make_account()
-        interval = start(account)
-        reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
-        confirm(interval, at=NOON + HOUR)
-
-        # The first charge closes one interval, and charges what follows it.
-        charged = charging.charge_due(now=NOON + HOUR)
-
-        assert charged == H100_MICROS // 2 - (H100_MICROS // 2 - CHEAPER_MICROS // 2)
-        assert ledger.balance_micros(account.pk) == 100_000_000 - 2_240_000
-
-    def test_follows_several_and_keeps_the_lowest(self) -> None:
-        interval = start(make_account())
-        for minute, rate in ((10, 2_000_000), (20, 1_000_000), (30, 3_000_000)):
-            reprice(interval.sku, rate, at=NOON + minute * 60 * SECOND)
-        confirm(interval, at=NOON + HOUR)
-
-        metering.apply_price_decreases(now=NOON + HOUR)
-
-        cost = metering.cost_of(reference=interval.reference, now=NOON + HOUR)
-        assert [(line.micros_per_hour, line.seconds) for line in cost.lines] == [
-            (H100_MICROS, 600),
-            (2_000_000, 600),
-            (1_000_000, 2400),
-        ]
-
-    def test_leaves_what_runs_alone_when_the_price_rises(self) -> None:
-        interval = start(make_account())
-        reprice(interval.sku, 2 * H100_MICROS, at=NOON + SECOND)
-        confirm(interval, at=NOON + HOUR)
-
-        assert metering.apply_price_decreases(now=NOON + HOUR) == 0
-
-    def test_ignores_a_price_that_was_replaced_before_it_held(self) -> None:
-        interval = start(make_account())
-        for rate in (1, H100_MICROS):
-            prices.publish(
-                prices={interval.sku: rate}, effective_from=NOON + HOUR, note="", now=NOON
-            )
-        confirm(interval, at=NOON + 2 * HOUR)
-
-        assert metering.apply_price_decreases(now=NOON + 2 * HOUR) == 0
-
-    def test_waits_until_the_use_is_confirmed(self) -> None:
-        interval = start(make_account())
-        reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
-        confirm(interval, at=NOON + 1799 * SECOND)
-
-        assert metering.apply_price_decreases(now=NOON + HOUR) == 0
-
-    def test_does_not_reprice_what_is_charged_already(self) -> None:
-        account = make_account()
-        interval = start(account)
-        confirm(interval, at=NOON + HOUR)
-        charging.charge_due(now=NOON + HOUR)
-        # Published at its first second, but written down after the charge.
-        reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
-
-        metering.close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
-
-        used = H100_MICROS + CHEAPER_MICROS
-        assert ledger.balance_micros(account.pk) == 100_000_000 - used
-
-    def test_lets_the_money_last_longer(self) -> None:
-        account = make_account(micros=2 * H100_MICROS)
-        interval = start(account)
-        reprice(interval.sku, H100_MICROS // 2, at=NOON + HOUR)
-        confirm(interval, at=NOON + HOUR)
-
-        metering.apply_price_decreases(now=NOON + HOUR)
-
-        assert funds.balance(account.pk, NOON + HOUR).exhaust_at == NOON + 3 * HOUR
-
-
-class TestCostOf:
-    def test_runs_to_the_second(self) -> None:
-        interval = start(make_account())
-        confirm(interval, at=NOON + 5000 * SECOND)
-
-        cost = metering.cost_of(reference=interval.reference, now=NOON + 5025.7 * SECOND)
-
-        assert (cost.total_micros, cost.seconds) == (3_475_625, 5025)
-        assert cost.burn_micros_per_hour == H100_MICROS
-
-    def test_stands_still_when_nobody_confirms_it(self) -> None:
-        interval = start(make_account())
-
-        cost = metering.cost_of(reference=interval.reference, now=NOON + HOUR)
-
-        assert (cost.seconds, cost.burn_micros_per_hour) == (120, 0)
-
-    def test_stands_still_when_the_money_has_ended(self) -> None:
-        interval = start(make_account(micros=10_000_000))
-        confirm(interval, at=NOON + 9 * HOUR)
-
-        cost = metering.cost_of(reference=interval.reference, now=NOON + 9 * HOUR)
-
-        assert (cost.total_micros, cost.burn_micros_per_hour) == (9_999_425, 0)
-
-    def test_is_the_same_before_and_after_it_is_charged(self) -> None:
-        interval = start(make_account())
-        confirm(interval, at=NOON + 1234 * SECOND)
-        now = NOON + 1300 * SECOND
-
-        before = metering.cost_of(reference=interval.reference, now=now)
-        charging.charge_due(now=now)
-
-        assert metering.cost_of(reference=interval.reference, now=now) == before
-
-    def test_takes_one_query_however_often_it_ran(
-        self, django_assert_num_queries: Callable[[int], Any]
-    ) -> None:
-        account = make_account()
-        interval = start(account)
-        for hour in (1, 2, 3):
-            metering.close_interval(reference=interval.reference, ended_at=NOON + hour * HOUR)
-            start(account, sku=interval.sku, reference=interval.reference, at=NOON + hour * HOUR)
-
-        with django_assert_num_queries(1):
-            cost = metering.cost_of(reference=interval.reference, now=NOON + 3 * HOUR)
-
-        assert [line.seconds for line in cost.lines] == [3600, 3600, 3600, 0]
-
-    def test_of_many_is_one_query_and_names_what_cost_nothing(
-        self, django_assert_num_queries: Callable[[int], Any]
-    ) -> None:
-        interval, nothing = start(make_account()), uuid4()
-        confirm(interval, at=NOON + HOUR)
-
-        with django_assert_num_queries(1):
-            costs = metering.costs_of([interval.reference, nothing], NOON + HOUR)
-
-        assert costs == {interval.reference: H100_MICROS, nothing: 0}
 
 
 class TestWhenMoneyComesAfterItHasEnded:

@@ -13,7 +13,7 @@ from billing import funds, ledger, metering
 from portal.accounts.models import Member
 from portal.instances.models import Instance, Reason, State
 from portal.instances.models import Phase as StartPhase
-from portal.instances.operations import admission
+from portal.instances.operations import admission, ending
 from scheduler import cycle, fleet, leases
 from scheduler.models import Allocation, Lease
 from tests.factories import NOON, make_instance, make_member
@@ -237,7 +237,46 @@ class TestANodeThatGoesSilent:
         assert now_of(instance) == (State.FAILED, Reason.NODE_LOST)
         assert spent(actor) == 40 * 2_490_000 // 3600
         # Its GPU is given to nobody while the node may still run the container.
+        leases.expire(now=timezone.now())
         assert Allocation.objects.filter(released_at=None).count() == 1
+
+    def test_keeps_its_gpus_when_what_ran_there_is_stopped_meanwhile(
+        self, actor: Member, clock: time_machine.Traveller
+    ) -> None:
+        node = enroll_node()
+        instance = placed(actor)
+        node.work()
+        clock.shift(settings.LEASE_DURATION + leases.FENCE_MARGIN + timedelta(seconds=1))
+        ending.stop(actor=actor, instance=instance, now=timezone.now())
+
+        leases.expire(now=timezone.now())
+
+        assert now_of(instance) == (State.STOPPING, Reason.USER_STOP)
+        assert Allocation.objects.filter(released_at=None).count() == 1
+        clock.shift(settings.NODE_LOST_AFTER)
+        leases.expire(now=timezone.now())
+        assert now_of(instance) == (State.STOPPED, Reason.USER_STOP)
+        admission.start(actor=actor, instance=instance, now=timezone.now())
+        enroll_node()
+        assert cycle.run(now=timezone.now()) == 0
+        assert node.name in Instance.objects.get(pk=instance.pk).explanation
+
+    def test_after_a_failed_start_does_not_keep_it_from_another_node(
+        self, actor: Member, clock: time_machine.Traveller
+    ) -> None:
+        node = enroll_node(gpus=1)
+        node.start = fails(ErrorCode.START_FAILED)  # type: ignore[assignment]
+        instance = placed(actor)
+        for order in node.sync().orders:
+            node.seen[order.instance, order.generation] = node.start(order)
+        node.sync()
+        assert now_of(instance)[0] == State.QUEUED
+        clock.shift(settings.LEASE_DURATION + leases.FENCE_MARGIN + timedelta(seconds=1))
+        enroll_node()
+
+        leases.expire(now=timezone.now())
+
+        assert cycle.run(now=timezone.now()) == 1
 
     def test_and_is_retired_gives_its_gpus_back(
         self, actor: Member, clock: time_machine.Traveller

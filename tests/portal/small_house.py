@@ -42,5 +42,6 @@ async def main(folder: Folder, guard: Guard) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(asyncio.CancelledError):
         held = Folder(Path(sys.argv[1]))
+        held.claim()
         (held.path / "log" / "supervisor.pid").write_text(str(os.getpid()))
         asyncio.run(main(held, Guard(grace_seconds=0.5)))

@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 from portal.accounts import operations
 from portal.accounts.models import ApiToken, Member
 from portal.accounts.roles import Role, Scope
+from portal.api.throttling import Throttle
 from tests.factories import NOON, make_instance, make_member, make_team, make_user
 from tests.portal.callers import by_session, by_token, problem
 
@@ -174,8 +175,10 @@ class TestWhatIsOpenToEveryone:
 @pytest.mark.django_db
 class TestThrottling:
     @pytest.fixture(autouse=True)
-    def _nothing_counted(self) -> None:
+    def _nothing_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cache.clear()
+        # No window may end between two requests of a test.
+        monkeypatch.setattr(Throttle, "timer", staticmethod(lambda: 1_000_000.0))
 
     @override_settings(API_RATES={"any": "2/hour"})
     def test_counts_each_user_apart_and_says_when_to_come_again(self) -> None:

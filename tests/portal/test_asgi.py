@@ -1,4 +1,5 @@
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ def exchange(scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str,
         waiting = iter(messages)
 
         async def receive() -> dict[str, Any]:
-            return next(waiting, {"type": "http.disconnect"})
+            message = next(waiting, None)
+            if message is None:  # a client that listens until it has its answer
+                await asyncio.sleep(30)
+            return message or {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
@@ -35,7 +39,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return take
 
-    monkeypatch.setattr(asgi, "_held", half("held"))
+    monkeypatch.setattr(asgi, "_door", half("door"))
     monkeypatch.setattr(asgi, "_pages", half("pages"))
     return taken
 
@@ -45,13 +49,12 @@ class TestApplication:
         ("path", "half"),
         [
             ("/", "pages"),
-            ("/agent/v1/sync", "held"),
-            ("/live/instances/", "held"),
+            ("/agent/v1/sync", "door"),
             ("/api/v1/instances", "pages"),
             ("/agents", "pages"),
         ],
     )
-    def test_gives_only_what_is_held_open_to_the_event_loop(
+    def test_gives_only_the_nodes_door_to_the_event_loop(
         self, path: str, half: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         taken = spy(monkeypatch)
@@ -71,4 +74,31 @@ class TestApplication:
         ]
 
     def test_refuses_websockets(self) -> None:
-        assert exchange({"type": "websocket", "path": "/live/"}) == [{"type": "websocket.close"}]
+        assert exchange({"type": "websocket", "path": "/ws"}) == [{"type": "websocket.close"}]
+
+
+class TestTheDoor:
+    """Django without middleware answers as Django with it does."""
+
+    def test_refuses_an_unknown_node(self) -> None:
+        sent = self.ask("/agent/v1/sync", b"{}")
+
+        assert sent[0]["status"] == 400
+        assert json.loads(sent[1]["body"])["code"] == "malformed"
+
+    def test_knows_no_other_address(self) -> None:
+        assert self.ask("/agent/v1/nothing", b"{}")[0]["status"] == 404
+
+    def ask(self, path: str, body: bytes) -> list[Any]:
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+            "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
+        }
+        return exchange(scope, {"type": "http.request", "body": body, "more_body": False})

@@ -217,13 +217,16 @@ class TestAHouse:
         house.kill()
         house.wait()
 
-        Folder(tmp_path)
+        Folder(tmp_path).claim()
 
         assert [pid for pid in pids if runs(pid)] == []
 
     def test_is_alone_in_its_folder(self, house: subprocess.Popen[bytes], tmp_path: Path) -> None:
+        started = time.monotonic()
+
         refusal = refused("--var", str(tmp_path), "--port", str(free_port()))
 
+        assert time.monotonic() - started < 5  # at once, rather than after waiting for a guard
         assert f"Headrace already runs in {tmp_path} (process {house.pid})" in refusal
 
 
@@ -304,3 +307,31 @@ def refused(*arguments: str) -> str:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
+
+
+class TestManage:
+    def test_refuses_a_folder_without_an_installation(self, tmp_path: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "portal.up.manage", str(tmp_path), "check"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert done.returncode == 1
+        assert done.stderr == f"{tmp_path} holds no installation: run make up first.\n"
+
+    def test_hands_the_command_the_secret_and_the_stores(self, tmp_path: Path) -> None:
+        Folder(tmp_path).secret_key()
+        show = "from django.conf import settings as s; print(s.SECRET_KEY, s.REDIS_URL)"
+
+        done = subprocess.run(
+            [sys.executable, "-m", "portal.up.manage", str(tmp_path), "shell", "-v0", "-c", show],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={k: v for k, v in os.environ.items() if k not in ("SECRET_KEY", "REDIS_URL")},
+        )
+
+        assert Folder(tmp_path).secret_key() in done.stdout
+        assert "unix:///" in done.stdout

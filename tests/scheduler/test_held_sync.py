@@ -15,9 +15,11 @@ from django.test import AsyncClient
 from django.utils import timezone
 
 from agents.protocol import SyncReply
+from portal import hints
 from portal.instances.models import Instance, State
 from portal.instances.operations import ending
-from scheduler import cycle
+from scheduler import cycle, leases
+from scheduler.models import Lease, Node
 from tests.factories import make_instance, make_member
 from tests.nodes import TestNode, enroll_node
 
@@ -80,6 +82,32 @@ class TestAHeldSync:
         )
 
         assert [order.want for order in reply.orders] == ["gone"]
+        assert seconds < HELD_SECONDS / 2
+
+    def test_sees_a_hint_that_comes_while_it_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The commit lands after the rows were read and before the wait begins."""
+        node = enroll_node()
+        instance = make_instance(now=timezone.now())
+        read, commits = leases.live_leases, [lambda: cycle.run(now=timezone.now())]
+
+        def read_and_be_overtaken(of: Node) -> list[Lease]:
+            seen = read(of)
+            if overtake and commits:
+                commits.pop()()
+                time.sleep(0.3)  # the hint arrives
+            return seen
+
+        overtake = False
+        monkeypatch.setattr(leases, "live_leases", read_and_be_overtaken)
+
+        def begin() -> None:
+            nonlocal overtake
+            overtake = True
+            hints._publish([hints.node_topic(node.row.pk)])
+
+        reply, seconds = held_while(node, begin)
+
+        assert [order.instance for order in reply.orders] == [str(instance.pk)]
         assert seconds < HELD_SECONDS / 2
 
     def test_without_news_ends_at_its_time_with_the_same_orders(self) -> None:

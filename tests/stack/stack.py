@@ -50,10 +50,12 @@ class Stack:
         }
         houses = [house.House(self._folder, _free_port(), self._env) for _ in range(webs)]
         self._settings = houses[0].settings()
-        programs = [house.servers(each, each.settings()) for each in houses]
         self.urls = [each.url for each in houses]
-        self.webs = [self._process(f"web-{n}", web) for n, (web, _, _) in enumerate(programs)]
-        _, worker, beat = programs[0]
+        self.webs = [
+            self._process(f"web-{n}", house.web(each, each.settings()))
+            for n, each in enumerate(houses)
+        ]
+        worker, beat = house.background(houses[0], self._settings)
         self.workers = [
             self._process(f"worker-{n}", worker, "-n", f"worker-{n}@%h") for n in range(workers)
         ]
@@ -63,6 +65,7 @@ class Stack:
 
     def start(self) -> None:
         """Return when every web process answers; the rest comes up meanwhile."""
+        self._folder.logs.mkdir(parents=True, exist_ok=True)
         said = self.run("-m", "tests.stack.prepare")
         assert said.returncode == 0, said.stderr
         self._join_tokens = json.loads(said.stdout.splitlines()[-1])

@@ -20,6 +20,8 @@ from portal.instances.models import Instance, Phase, Reason, State, Wanted
 
 def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
     """Say of queued instances what they wait for; only changed sentences are written."""
+    if not explanations:
+        return 0
     queued = Instance.objects.filter(pk__in=explanations, state=State.QUEUED)
     changed = 0
     for instance in queued.only("pk", "explanation"):
@@ -28,7 +30,6 @@ def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
             changed += Instance.objects.filter(pk=instance.pk, state=State.QUEUED).update(
                 reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
             )
-            hints.send(hints.instance_topic(instance.pk))
     return changed
 
 
@@ -50,30 +51,37 @@ def record_progress(*, instance: Instance, phase: Phase, percent: int | None) ->
     changed = Instance.objects.filter(pk=instance.pk, state=State.STARTING).update(
         phase=phase, phase_percent=percent
     )
-    hints.send(hints.instance_topic(instance.pk))
     return bool(changed)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_started(*, instance: Instance, endpoints: Mapping[str, str], now: datetime) -> bool:
-    """The probe passed: from `now` on, the instance is metered."""
-    moved = lifecycle.advance(
+    """The probe passed: from now on, the instance is metered.
+
+    Its event counts from the meter's first second, which is later than `now` where the last run
+    ended within this second.
+    """
+    if _lock(instance).state != State.STARTING:
+        return False
+    interval = metering.open_interval(reference=instance.pk, now=now)
+    return lifecycle.advance(
         instance.pk,
         to=State.RUNNING,
-        why=Why(Reason.READY, "Ready: the container runs and answers."),
+        why=Why(
+            Reason.READY,
+            "Ready: the container runs and answers.",
+            effective_at=interval.started_at,
+        ),
         at=now,
         endpoints=dict(endpoints),
     )
-    if moved:
-        metering.open_interval(reference=instance.pk, now=now)
-    return moved
 
 
 def _lock(instance: Instance) -> Instance:
     return Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance.pk)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     """The container ended by itself, could not be started, or its node is lost.
 
@@ -101,7 +109,7 @@ def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_gone(*, instance: Instance, now: datetime) -> bool:
     """The container of a stopping instance is gone, so what was asked for is done."""
     current = _lock(instance)
@@ -116,7 +124,7 @@ def record_gone(*, instance: Instance, now: datetime) -> bool:
     )
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def record_start_failed(
     *, instance: Instance, reason: Reason, explanation: str, now: datetime
 ) -> bool:

@@ -24,6 +24,5 @@ class Command(BaseCommand):
             return
         minutes = int(settings.JOIN_TOKEN_LIFETIME.total_seconds() // 60)
         self.stdout.write(
-            f"On the machine, within {minutes} minutes:\n\n"
-            f"  HEADRACE_URL={settings.PUBLIC_URL} HEADRACE_JOIN_TOKEN={secret} python -m agents\n"
+            f"On the machine, within {minutes} minutes:\n\n  {fleet.join_command(secret)}\n"
         )

@@ -80,7 +80,11 @@ class Command(BaseCommand):
         for email, staff in (("demo@headrace.local", False), ("admin@headrace.local", True)):
             password = known.get(email) or secrets.token_urlsafe(9)
             log_ins[email] = password
-            if User.objects.filter(email=email).exists():
+            user = User.objects.filter(email=email).first()
+            if user is not None:
+                if email not in known:  # its password was written down elsewhere, or is lost
+                    user.set_password(password)
+                    user.save(update_fields=["password"])
                 continue
             user = User.objects.create_user(email, password, is_staff=staff, is_superuser=staff)
             EmailAddress.objects.create(user=user, email=email, verified=True, primary=True)

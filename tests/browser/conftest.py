@@ -40,8 +40,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def agent(stack: Stack) -> Process:
-    return stack.agents[0]
+def agent(stack: Stack) -> Iterator[Process]:
+    """The node's agent, which a test may freeze."""
+    yield stack.agents[0]
+    stack.agents[0].thaw()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ what a database or a Redis does.
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,9 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Two web and two worker processes, beat, and three simulated nodes."""
     with running_stack(tmp_path_factory.mktemp("stack"), webs=2, workers=2) as stack:
-        agents = [stack.new_agent(name, SIMULATED) for name in NODES]
-        for agent in agents:
-            agent.start()
         for name in NODES:
-            eventually(partial(stack.has_enrolled, name), within_seconds=60, what=name)
+            stack.new_agent(name, SIMULATED).start()
+        eventually(
+            lambda: all(map(stack.has_enrolled, NODES)), within_seconds=60, what="all nodes enrol"
+        )
         yield stack

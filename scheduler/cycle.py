@@ -55,14 +55,16 @@ def alone() -> Iterator[None]:
 
     So a worker that hangs in its cycle keeps no other from beginning after `ALONE_WITHIN`.
     """
+    # One round trip: without parameters several statements may stand in one.
+    wait = (
+        f"SET lock_timeout = '{ALONE_WITHIN.total_seconds():.0f}s'; "
+        f"SELECT pg_advisory_lock({CYCLE_LOCK}); RESET lock_timeout"
+    )
     with connection.cursor() as cursor:
-        cursor.execute(f"SET lock_timeout = '{ALONE_WITHIN.total_seconds():.0f}s'")
         try:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [CYCLE_LOCK])
+            cursor.execute(wait)
         except OperationalError:
             logger.warning("another cycle does not end; this one begins beside it")
-        finally:
-            cursor.execute("RESET lock_timeout")
         try:
             yield
         finally:
@@ -76,8 +78,14 @@ def shape_of(plan: Plan) -> Shape:
 def queued_demands(*, limit: int) -> list[Demand]:
     """What waits, in queue order; an instance whose last lease still ends waits a little more."""
     ending = Lease.objects.filter(instance=OuterRef("pk"), ended_at=None)
-    queued = Instance.objects.in_queue_order().filter(~Exists(ending)).select_related("plan")
-    return [Demand(instance.pk, shape_of(instance.plan)) for instance in queued[:limit]]
+    queued = Instance.objects.in_queue_order().filter(~Exists(ending))
+    rows = queued.values_list(
+        "pk", "plan__gpu_model", "plan__gpu_count", "plan__vcpus", "plan__memory_gib"
+    )
+    return [
+        Demand(instance_id, Shape(model, gpus, vcpus, memory_gib * MIB_PER_GIB))
+        for instance_id, model, gpus, vcpus, memory_gib in rows[:limit]
+    ]
 
 
 def waiting_for_their_last_node() -> dict[UUID, str]:
@@ -94,10 +102,11 @@ def free_nodes(*, now: datetime) -> list[FreeNode]:
     nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
     held = set(Allocation.objects.filter(released_at=None).values_list("gpu_id", flat=True))
     free: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for gpu in Gpu.objects.usable().order_by("node_id", "uuid"):
-        of_model = free[gpu.node_id][gpu.model]  # there, and empty, where all are held
-        if gpu.pk not in held:
-            of_model.append(gpu.uuid)
+    usable = Gpu.objects.usable().order_by("node_id", "uuid")
+    for gpu_id, node_id, model, uuid in usable.values_list("pk", "node_id", "model", "uuid"):
+        of_model = free[node_id][model]  # there, and empty, where all are held
+        if gpu_id not in held:
+            of_model.append(uuid)
     used_vcpus: dict[int, int] = defaultdict(int)
     used_mib: dict[int, int] = defaultdict(int)
     leased = Lease.objects.filter(ended_at=None).values_list(
@@ -106,14 +115,15 @@ def free_nodes(*, now: datetime) -> list[FreeNode]:
     for node_id, vcpus, memory_gib in leased:
         used_vcpus[node_id] += vcpus
         used_mib[node_id] += memory_gib * MIB_PER_GIB
+    rows = nodes.order_by("pk").values_list("pk", "vcpus", "memory_mib")
     return [
         FreeNode(
-            node_id=node.pk,
-            gpu_uuids={model: tuple(uuids) for model, uuids in free[node.pk].items()},
-            vcpus=node.vcpus - used_vcpus[node.pk],
-            memory_mib=node.memory_mib - used_mib[node.pk],
+            node_id=node_id,
+            gpu_uuids={model: tuple(uuids) for model, uuids in free[node_id].items()},
+            vcpus=vcpus - used_vcpus[node_id],
+            memory_mib=memory_mib - used_mib[node_id],
         )
-        for node in nodes.order_by("pk")
+        for node_id, vcpus, memory_mib in rows
     ]
 
 

@@ -87,7 +87,7 @@ class TestLook:
 
         [alarm] = dashboard.look(now=NOON + HOUR).alarms
 
-        assert alarm == f"Node {node.name} is unreachable: last seen 3,600 seconds ago."
+        assert alarm == f"Node {node.name} is unreachable: last seen 1\N{NO-BREAK SPACE}hour ago."
 
     def test_raises_an_alarm_for_a_plan_that_nobody_can_pay(self) -> None:
         plan = make_plan(micros_per_hour=None)

@@ -81,9 +81,7 @@ DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
     "max_size": env.int("DATABASE_POOL_SIZE", default=20),
 }
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
-CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
-}
+CACHES = {"default": {"BACKEND": "portal.cache.LossyRedisCache", "LOCATION": REDIS_URL}}
 
 # --- people ---------------------------------------------------------------------------------
 PASSWORD_HASHERS = [

@@ -1,0 +1,56 @@
+"""The cache, which may be away: what is read then is missing, and what is written is lost.
+
+Log-in counts its attempts here (allauth's own limits), and nobody should be shut out because
+Redis restarts. Nothing that must be true is kept in a cache.
+"""
+
+import logging
+from typing import Any
+
+import redis
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.cache.backends.redis import RedisCache
+
+logger = logging.getLogger(__name__)
+
+
+class LossyRedisCache(RedisCache):
+    """Django's Redis cache, but for the errors of a Redis that does not answer.
+
+    `incr` still raises: who counts decides what a lost count means.
+    """
+
+    def add(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> bool:
+        """True where it cannot be asked: the caller is the first as far as anybody knows."""
+        try:
+            return super().add(key, value, timeout, version)
+        except redis.RedisError as error:
+            self._lost("add", error)
+            return True
+
+    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        try:
+            return super().get(key, default, version)
+        except redis.RedisError as error:
+            self._lost("get", error)
+            return default
+
+    def set(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> None:
+        try:
+            super().set(key, value, timeout, version)
+        except redis.RedisError as error:
+            self._lost("set", error)
+
+    def delete(self, key: Any, version: int | None = None) -> bool:
+        try:
+            return super().delete(key, version)
+        except redis.RedisError as error:
+            self._lost("delete", error)
+            return False
+
+    def _lost(self, what: str, error: redis.RedisError) -> None:
+        logger.warning("cache away: %s lost (%s)", what, error)

@@ -1,5 +1,4 @@
-"""Hints: "look now" from a commit that gives somebody work. One of two doors to
-Redis; the other is the cache.
+"""Hints: "look now" from a commit that gives somebody work, sent through Redis.
 
 A hint carries a topic and nothing else, is sent when the transaction lands, and may be lost:
 the next tick or the end of a held sync does the same work later. Nothing is decided by a hint.

@@ -21,6 +21,8 @@ from kombu.exceptions import OperationalError
 logger = logging.getLogger(__name__)
 
 CHANNEL = "headrace.hints"
+# The tick that a queued instance or a freed GPU makes come early.
+SCHEDULER_CYCLE = "scheduler.run_cycle"
 # One pending run serves every hint that comes before it begins; see `begin_task`.
 PENDING_SECONDS = 2
 

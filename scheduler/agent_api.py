@@ -80,20 +80,25 @@ async def sync(request: HttpRequest) -> JsonResponse:
         body = await sync_to_async(lambda: request.body, thread_sensitive=False)()
         said = _message(SyncRequest.from_json, body)
         _check_protocol(said.protocol)
-        node, reply = await _in_thread(
+        node, reply, withdrawals = await _in_thread(
             lambda: _take_in(request.headers.get("Authorization", ""), said)
         )
         wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
         _told[node.pk] = reply.digest
         if wait_seconds > 0 and reply.digest == said.known_digest:
-            reply = await _hold(node, reply, wait_seconds)
+            reply = await _hold(node, reply, withdrawals, wait_seconds)
     except _Refused as refusal:
         return refusal.response()
     return JsonResponse(reply.to_json())
 
 
-async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
-    """Wait until the orders differ from `reply`, at most `wait_seconds`; then the newest ones."""
+async def _hold(
+    node: Node, reply: SyncReply, withdrawals: Collection[Order], wait_seconds: float
+) -> SyncReply:
+    """Wait until the orders differ from `reply`, at most `wait_seconds`; then the newest ones.
+
+    What is withdrawn stays so meanwhile: without it every look would seem to bring news.
+    """
     deadline = asyncio.get_running_loop().time() + wait_seconds
     topics = [hints.instance_topic(order.instance) for order in reply.orders]
     async with listener.listening([hints.node_topic(node.pk), *topics]) as event:
@@ -101,7 +106,7 @@ async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
             # Cleared before the rows are read: a hint that comes meanwhile must be seen. And read
             # once more after listening began: a commit before that sent no hint here.
             event.clear()
-            newest = await _in_thread(lambda: _reply(node, leases.live_leases(node)))
+            newest = await _in_thread(lambda: _reply(node, leases.live_leases(node), withdrawals))
             left = deadline - asyncio.get_running_loop().time()
             if newest.digest not in (reply.digest, _told.get(node.pk)) or left <= 0:
                 return newest
@@ -111,7 +116,7 @@ async def _hold(node: Node, reply: SyncReply, wait_seconds: float) -> SyncReply:
                 continue
 
 
-def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply]:
+def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply, list[Order]]:
     node = node_of(authorization)
     if node is None:
         raise _Refused(
@@ -121,7 +126,7 @@ def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply]:
         held, withdrawals = reports.receive(node, said, now=timezone.now())
     except DomainError as refusal:
         raise _translated(refusal) from refusal
-    return node, _reply(node, held, withdrawals)
+    return node, _reply(node, held, withdrawals), withdrawals
 
 
 def _reply(node: Node, held: Collection[Lease], withdrawals: Collection[Order] = ()) -> SyncReply:

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.conf import settings
 
 from portal.catalog.models import Availability, Plan
+from scheduler.cycle import shape_of
 from scheduler.models import Gpu, Node
 from scheduler.placement.feasible import how_many_fit
 from scheduler.placement.snapshot import FreeNode, Shape
@@ -17,7 +18,7 @@ def publish(nodes: Sequence[FreeNode], *, now: datetime) -> int:
     empty, simulated = _empty_nodes(now=now)
     changed = []
     for plan in Plan.objects.offered():
-        shape = Shape(plan.gpu_model, plan.gpu_count, plan.vcpus, plan.memory_gib * 1024)
+        shape = shape_of(plan)
         row = Availability(
             plan=plan,
             free_now=sum(how_many_fit(shape, node) for node in nodes),

@@ -18,7 +18,6 @@ from scheduler.models import Allocation, Gpu, JoinToken, Lease, Node
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 # A sight is written only where it adds this much; liveness is judged in tens of seconds.
 SIGHT_STEP = timedelta(seconds=2)
-SCHEDULER_TICK = "scheduler.run_cycle"
 
 
 class JoinTokenRefused(DomainError):
@@ -109,7 +108,7 @@ def record_sight(node: Node, inventory: Inventory, *, now: datetime) -> None:
     else:
         _record_inventory(node, inventory, inventory_digest)
     if changed or was_away:
-        hints.send_task(SCHEDULER_TICK)
+        hints.send_task(hints.SCHEDULER_CYCLE)
 
 
 @transaction.atomic
@@ -156,12 +155,12 @@ def _may_move(gpu: Gpu) -> bool:
 def cordon(*, node: Node, now: datetime) -> None:
     """Take no new work; what runs, runs on."""
     Node.objects.filter(pk=node.pk, cordoned_at=None).update(cordoned_at=now)
-    hints.send_task(SCHEDULER_TICK)
+    hints.send_task(hints.SCHEDULER_CYCLE)
 
 
 def uncordon(*, node: Node) -> None:
     Node.objects.filter(pk=node.pk).update(cordoned_at=None)
-    hints.send_task(SCHEDULER_TICK)
+    hints.send_task(hints.SCHEDULER_CYCLE)
 
 
 @transaction.atomic

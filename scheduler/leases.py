@@ -16,7 +16,6 @@ from portal.instances.models import Instance, Reason, State
 from portal.instances.operations import reports
 from scheduler.models import Allocation, Lease, Node
 
-SCHEDULER_TICK = "scheduler.run_cycle"
 # A renewal is written only where it adds this much, so that a busy node's syncs stay cheap.
 RENEWAL_STEP = timedelta(seconds=5)
 # How long after a lease's end its node may still be putting it into effect.
@@ -93,7 +92,7 @@ def end(lease: Lease, *, now: datetime) -> bool:
         return False
     lease.ended_at = now
     Allocation.objects.filter(lease=lease, released_at=None).update(released_at=now)
-    hints.send_task(SCHEDULER_TICK)
+    hints.send_task(hints.SCHEDULER_CYCLE)
     return True
 
 

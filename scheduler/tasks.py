@@ -7,11 +7,11 @@ from portal import hints
 from scheduler import availability, cycle, leases
 
 
-@shared_task(name="scheduler.run_cycle")
+@shared_task(name=hints.SCHEDULER_CYCLE)
 def run_cycle(**_: object) -> None:
     """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
     with cycle.alone():
-        hints.begin_task("scheduler.run_cycle")
+        hints.begin_task(hints.SCHEDULER_CYCLE)
         cycle.run(now=timezone.now())
 
 

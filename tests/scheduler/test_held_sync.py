@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import AsyncClient
 from django.utils import timezone
 
-from agents.protocol import SyncReply
+from agents.protocol import Phase, SeenInstance, SyncReply
 from portal import hints
 from portal.instances.models import Instance, State
 from portal.instances.operations import ending
@@ -109,6 +109,21 @@ class TestAHeldSync:
 
         assert [order.instance for order in reply.orders] == [str(instance.pk)]
         assert seconds < HELD_SECONDS / 2
+
+    def test_is_held_though_a_container_of_an_ended_lease_is_slow_to_go(self) -> None:
+        node = enroll_node()
+        instance = make_instance(now=timezone.now())
+        cycle.run(now=timezone.now())
+        leases.end(Lease.objects.get(), now=timezone.now())
+        key = (str(instance.pk), 1)
+        node.seen = {key: SeenInstance(*key, Phase.STOPPING)}
+        known = node.sync()
+        began = time.monotonic()
+
+        reply = asyncio.run(hold(node, known, wait_seconds=1.0))
+
+        assert [order.want for order in reply.orders] == ["gone"]
+        assert time.monotonic() - began >= 1.0
 
     def test_without_news_ends_at_its_time_with_the_same_orders(self) -> None:
         node = enroll_node()

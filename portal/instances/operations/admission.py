@@ -20,7 +20,6 @@ from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
 from portal.instances.models import Instance, InstanceEvent, Pricing, Reason, State, Wanted
 
-SCHEDULER_TICK = "scheduler.run_cycle"
 MAX_PORTS = 16
 MAX_PORT = 65_535
 MAX_ENV = 64
@@ -126,7 +125,7 @@ def launch(
         at=now,
         effective_at=now,
     )
-    hints.send_task(SCHEDULER_TICK)
+    hints.send_task(hints.SCHEDULER_CYCLE)
     return instance, True
 
 
@@ -160,7 +159,7 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
         start_attempts=0,
         micros_per_hour=_hold(instance, now=now),
     )
-    hints.send_task(SCHEDULER_TICK)
+    hints.send_task(hints.SCHEDULER_CYCLE)
     instance.refresh_from_db()
     return instance
 

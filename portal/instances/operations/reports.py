@@ -150,5 +150,5 @@ def record_start_failed(
         start_attempts=attempts,
     )
     if moved:
-        hints.send_task("scheduler.run_cycle")
+        hints.send_task(hints.SCHEDULER_CYCLE)
     return moved

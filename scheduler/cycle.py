@@ -149,7 +149,7 @@ def _commit(assignment: Assignment, *, now: datetime) -> None:
     if node.cordoned_at or node.retired_at or not all_free or not _has_room(node, assignment):
         raise _LostRace
     moved = reports.record_placed(
-        instance_id=assignment.instance_id,
+        instance_ids=[assignment.instance_id],
         node_name=node.name,
         simulated=node.simulated,
         now=now,

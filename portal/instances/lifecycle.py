@@ -8,7 +8,7 @@ queued ──► starting ──► running ──► stopping ──► stopped
      └──► stopped, terminated, failed   └──► terminated ◄──┘
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -54,17 +54,25 @@ class Why:
     effective_at: datetime | None = None
 
 
-@transaction.atomic(savepoint=False)
-def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: Any) -> bool:
-    """Move one instance, write the event that explains the move, and wake its node to stop it.
+class Outrun(Exception):
+    """Of several instances that were to move together, another worker moved some first."""
 
-    `fields` are written with the move, e.g. `endpoints`. Returns False where the instance is not
-    in a state that leads to `to`: another worker was first, or a late report arrived. The guard
-    and the write are one UPDATE, so of two callers one makes the move, and neither has to lock
-    the row beforehand.
+
+@transaction.atomic(savepoint=False)
+def advance(
+    instance_ids: Collection[UUID], *, to: State, why: Why, at: datetime, **fields: Any
+) -> bool:
+    """Move instances together, write the event of each, and wake nodes that are to stop them.
+
+    `fields` are written with the move, e.g. `endpoints`. Returns False where none of them is in
+    a state that leads to `to`: another worker was first, or a late report arrived. Raises Outrun
+    where that holds for some: lock what moves together, or be ready to try each alone.
+
+    The guard and the write are one UPDATE, so of two callers one makes the move, and neither has
+    to lock the rows beforehand.
     """
     explanation = why.explanation[:EXPLANATION_CHARACTERS]
-    moved = Instance.objects.filter(pk=instance_id, state__in=sources_of(to)).update(
+    moved = Instance.objects.filter(pk__in=instance_ids, state__in=sources_of(to)).update(
         state=to,
         state_changed_at=at,
         reason=why.reason,
@@ -73,16 +81,21 @@ def advance(instance_id: UUID, *, to: State, why: Why, at: datetime, **fields: A
     )
     if not moved:
         return False
-    InstanceEvent.objects.create(
-        instance_id=instance_id,
-        state=to,
-        reason=why.reason,
-        explanation=explanation,
-        actor=why.actor,
-        at=at,
-        effective_at=why.effective_at or at,
+    if moved != len(instance_ids):
+        raise Outrun(f"{moved} of {len(instance_ids)} instances could move to {to}")
+    InstanceEvent.objects.bulk_create(
+        InstanceEvent(
+            instance_id=instance_id,
+            state=to,
+            reason=why.reason,
+            explanation=explanation,
+            actor=why.actor,
+            at=at,
+            effective_at=why.effective_at or at,
+        )
+        for instance_id in instance_ids
     )
     if to == State.STOPPING:
         # Every other move is a node's own news, or the scheduler's, which tells the node itself.
-        hints.send(hints.instance_topic(instance_id))
+        hints.send(*map(hints.instance_topic, instance_ids))
     return True

@@ -150,7 +150,7 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
         )
     _admit(team, instance.plan, instance.image)
     lifecycle.advance(
-        instance.pk,
+        [instance.pk],
         to=State.QUEUED,
         why=Why(Reason.STARTED_AGAIN, "Waiting for the next scheduling cycle.", actor=actor.user),
         at=now,

@@ -114,9 +114,9 @@ def _take_out(instance: Instance, wanted: Wanted, why: Why, *, now: datetime) ->
         why = replace(why, effective_at=interval.ended_at)
     end = State.TERMINATED if wanted == Wanted.TERMINATED else State.STOPPED
     if state in (State.STARTING, State.RUNNING):
-        lifecycle.advance(instance.pk, to=State.STOPPING, why=why, at=now, wanted=wanted)
+        lifecycle.advance([instance.pk], to=State.STOPPING, why=why, at=now, wanted=wanted)
     elif state == State.QUEUED or (state == State.STOPPED and end == State.TERMINATED):
-        lifecycle.advance(instance.pk, to=end, why=why, at=now, wanted=wanted)
+        lifecycle.advance([instance.pk], to=end, why=why, at=now, wanted=wanted)
     elif state == State.STOPPING and wanted == Wanted.TERMINATED:
         Instance.objects.filter(pk=instance.pk).update(wanted=wanted)
     instance.refresh_from_db()

@@ -3,7 +3,7 @@
 Each returns whether it changed anything; a late or repeated report changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -33,9 +33,12 @@ def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
     return changed
 
 
-def record_placed(*, instance_id: UUID, node_name: str, simulated: bool, now: datetime) -> bool:
+def record_placed(
+    *, instance_ids: Collection[UUID], node_name: str, simulated: bool, now: datetime
+) -> bool:
+    """Queued instances start on a node together. Raises `lifecycle.Outrun` where only some can."""
     return lifecycle.advance(
-        instance_id,
+        instance_ids,
         to=State.STARTING,
         why=Why(Reason.PLACED, f"Placed on {node_name}."),
         at=now,
@@ -65,7 +68,7 @@ def record_started(*, instance: Instance, endpoints: Mapping[str, str], now: dat
         return False
     interval = metering.open_interval(reference=instance.pk, now=now)
     return lifecycle.advance(
-        instance.pk,
+        [instance.pk],
         to=State.RUNNING,
         why=Why(
             Reason.READY,
@@ -101,7 +104,7 @@ def record_ended(*, instance: Instance, why: Why, now: datetime) -> bool:
     ran = state == State.RUNNING and why.reason != Reason.NODE_LOST
     to = State.STOPPED if ran or why.reason == Reason.FINISHED else State.FAILED
     return lifecycle.advance(
-        instance.pk,
+        [instance.pk],
         to=to,
         why=why,
         at=now,
@@ -117,7 +120,7 @@ def record_gone(*, instance: Instance, now: datetime) -> bool:
         return False
     terminated = current.wanted == Wanted.TERMINATED
     return lifecycle.advance(
-        instance.pk,
+        [instance.pk],
         to=State.TERMINATED if terminated else State.STOPPED,
         why=Why(Reason(current.reason), current.explanation),
         at=now,
@@ -140,7 +143,7 @@ def record_start_failed(
             now=now,
         )
     moved = lifecycle.advance(
-        instance.pk,
+        [instance.pk],
         to=State.QUEUED,
         why=Why(
             Reason.RESTARTED_ELSEWHERE,

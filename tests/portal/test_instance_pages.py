@@ -37,7 +37,7 @@ def signed_in(member: Member) -> Client:
 def make_running(member: Member) -> Instance:
     instance = make_instance(actor=member, now=timezone.now())
     now = timezone.now()
-    reports.record_placed(instance_id=instance.pk, node_name="mill", simulated=False, now=now)
+    reports.record_placed(instance_ids=[instance.pk], node_name="mill", simulated=False, now=now)
     instance.refresh_from_db()
     reports.record_started(instance=instance, endpoints={"8888": "10.0.0.9:30001"}, now=now)
     instance.refresh_from_db()
@@ -323,7 +323,7 @@ class TestLaunchPage:
 def test_a_failed_instance_says_why_in_words(member: Member) -> None:
     instance = make_instance(actor=member)
     now = timezone.now()
-    reports.record_placed(instance_id=instance.pk, node_name="mill", simulated=False, now=now)
+    reports.record_placed(instance_ids=[instance.pk], node_name="mill", simulated=False, now=now)
     instance.refresh_from_db()
     why = Why(Reason.IMAGE_UNAVAILABLE, "The registry has no such image.")
     reports.record_ended(instance=instance, why=why, now=now)

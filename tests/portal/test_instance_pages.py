@@ -116,7 +116,7 @@ class TestInstancePage:
     def test_shows_how_far_the_image_is_pulled(self, member: Member) -> None:
         instance = make_instance(actor=member)
         reports.record_placed(
-            instance_id=instance.pk, node_name="mill", simulated=True, now=timezone.now()
+            instance_ids=[instance.pk], node_name="mill", simulated=True, now=timezone.now()
         )
         instance.refresh_from_db()
         reports.record_progress(instance=instance, phase=Phase.PULLING, percent=62)

@@ -69,7 +69,8 @@ class Message:
     @classmethod
     def from_json(cls, data: object) -> Self:
         """Raises Malformed; unknown fields are ignored."""
-        message: Self = _parse(cls, data, cls.__name__)
+        kind: Any = cls
+        message: Self = _parser(kind)(data, cls.__name__)
         return message
 
 
@@ -216,81 +217,99 @@ def digest_of(content: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _parse(kind: Any, value: object, where: str) -> Any:
-    """`value` as `kind`, or Malformed: dataclasses, tuples, string maps, enums and scalars."""
-    if get_origin(kind) in (Union, types.UnionType):
-        if value is None and type(None) in get_args(kind):
-            return None
-        [kind] = [option for option in get_args(kind) if option is not type(None)]
-    return _parser_of(kind)(kind, value, where)
+type _Parser = Callable[[object, str], Any]
 
 
-def _parser_of(kind: Any) -> Callable[[Any, object, str], Any]:
-    if get_origin(kind) is tuple:
-        return _parse_list
-    if get_origin(kind) is dict:
-        return _parse_map
-    return _parse_object if is_dataclass(kind) else _parse_scalar
+@cache
+def _parser(kind: Any) -> _Parser:
+    """What makes `kind` of a value, or raises Malformed naming where it stood.
+
+    Knows dataclasses, tuples, string maps, enums, scalars, and each of them or None. Looking at
+    annotations is the dear part of parsing, and they never change.
+    """
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        [option] = [option for option in get_args(kind) if option is not type(None)]
+        parse = _parser(option)
+        return lambda value, where: None if value is None else parse(value, where)
+    if origin is not None:
+        parts = [_parser(part) for part in get_args(kind) if part is not ...]
+        return _list_parser(*parts) if origin is tuple else _map_parser(*parts)
+    if is_dataclass(kind):
+        return _object_parser(kind)
+    return _enum_parser(kind) if issubclass(kind, StrEnum) else _scalar_parser(kind)
 
 
-def _parse_list(kind: Any, value: object, where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise Malformed(f"{where} must be a list.")
-    _check_length(value, where)
-    [item_kind, _] = get_args(kind)
-    return tuple(_parse(item_kind, item, f"{where}[{index}]") for index, item in enumerate(value))
+def _list_parser(parse: _Parser) -> _Parser:
+    def parse_list(value: object, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise Malformed(f"{where} must be a list.")
+        _check_length(value, where)
+        return tuple([parse(item, f"{where}[{index}]") for index, item in enumerate(value)])
+
+    return parse_list
 
 
-def _parse_map(kind: Any, value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise Malformed(f"{where} must be an object.")
-    _check_length(value, where)
-    [key_kind, item_kind] = get_args(kind)
-    return {
-        _parse(key_kind, key, f"a key of {where}"): _parse(item_kind, item, f"{where}.{key}")
-        for key, item in value.items()
-    }
+def _map_parser(parse_key: _Parser, parse: _Parser) -> _Parser:
+    def parse_map(value: object, where: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise Malformed(f"{where} must be an object.")
+        _check_length(value, where)
+        return {
+            parse_key(key, f"a key of {where}"): parse(item, f"{where}.{key}")
+            for key, item in value.items()
+        }
+
+    return parse_map
+
+
+def _object_parser(kind: Any) -> _Parser:
+    hints = get_type_hints(kind)
+    parsers = [(f.name, _parser(hints[f.name])) for f in fields(kind)]
+
+    def parse_object(value: object, where: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise Malformed(f"{where} must be an object.")
+        parsed = {
+            name: parse(value[name], f"{where}.{name}") for name, parse in parsers if name in value
+        }
+        try:
+            return kind(**parsed)
+        except TypeError as error:
+            raise Malformed(f"{where}: {error}") from error
+
+    return parse_object
+
+
+def _enum_parser(kind: type[StrEnum]) -> _Parser:
+    members = {member.value: member for member in kind}
+
+    def parse_member(value: object, where: str) -> StrEnum:
+        if not isinstance(value, str) or value not in members:
+            raise Malformed(f"{where} must be one of {', '.join(members)}.")
+        return members[value]
+
+    return parse_member
+
+
+def _scalar_parser(kind: Any) -> _Parser:
+    accepted = (int, float) if kind is float else (kind,)
+
+    def parse_scalar(value: Any, where: str) -> Any:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise Malformed(f"{where} must be a {kind.__name__}.")
+        if isinstance(value, str):
+            _check_text(value, where)
+        elif abs(value) > MAX_INTEGER or not math.isfinite(value):
+            raise Malformed(f"{where} is out of range.")
+        return value
+
+    return parse_scalar
 
 
 def _check_length(value: Sized, where: str) -> None:
     if len(value) > MAX_ITEMS:
         raise Malformed(f"{where} must have at most {MAX_ITEMS} items.")
-
-
-def _parse_object(kind: Any, value: object, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise Malformed(f"{where} must be an object.")
-    parsed = {
-        name: _parse(field_kind, value[name], f"{where}.{name}")
-        for name, field_kind in _field_kinds(kind).items()
-        if name in value
-    }
-    try:
-        return kind(**parsed)
-    except TypeError as error:
-        raise Malformed(f"{where}: {error}") from error
-
-
-@cache
-def _field_kinds(kind: Any) -> dict[str, Any]:
-    """Resolving annotations is the dear part of parsing, and they never change."""
-    hints = get_type_hints(kind)
-    return {f.name: hints[f.name] for f in fields(kind)}
-
-
-def _parse_scalar(kind: Any, value: object, where: str) -> Any:
-    if issubclass(kind, StrEnum):
-        if value in list(kind):
-            return kind(value)
-        raise Malformed(f"{where} must be one of {', '.join(kind)}.")
-    accepted = (int, float) if kind is float else (kind,)
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise Malformed(f"{where} must be a {kind.__name__}.")
-    if isinstance(value, str):
-        _check_text(value, where)
-    elif abs(value) > MAX_INTEGER or not math.isfinite(value):
-        raise Malformed(f"{where} is out of range.")
-    return value
 
 
 def _check_text(value: str, where: str) -> None:

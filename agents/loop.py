@@ -25,9 +25,10 @@ logger = logging.getLogger(__name__)
 HOLD_SECONDS = 25.0
 # A portal that answers every held sync at once, for whatever reason, is asked no more often.
 HELD_SYNC_SPACING_SECONDS = 0.05
-# Progress waits this long for company; what moves an instance is told at once, together with all
-# that happened while the report before it was under way.
+# Progress waits this long for company; what moves an instance is told at once.
 PROGRESS_DELAY_SECONDS = 0.25
+# But not sooner after the last such news: a node where much ends at once tells it together.
+NEWS_SPACING_SECONDS = 0.2
 LOOK_SECONDS = 30.0  # a full list, should the runtime's watch have missed something
 STOCK_SECONDS = 30.0  # how often GPUs are looked at
 PLAN_SECONDS = 1.0  # the longest time between two plans
@@ -124,10 +125,13 @@ class Agent:
         while True:
             await self._news.wait()
             await _wait_at_most(self._urgent_news, PROGRESS_DELAY_SECONDS)
+            urgent = self._urgent_news.is_set()
             self._news.clear()
             self._urgent_news.clear()
+            spacing = asyncio.create_task(asyncio.sleep(NEWS_SPACING_SECONDS if urgent else 0.0))
             if not await self._exchange(0.0, backoff):
                 self._note_news()
+            await spacing
 
     async def _exchange(self, wait_seconds: float, backoff: Backoff) -> bool:
         """One sync; on failure a pause, and False."""

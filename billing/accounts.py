@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing import funds, ledger
+from billing import ledger, locking
 from billing.models import Account, EntryKind
 
 # Where the money of a credit comes from.
@@ -63,7 +63,7 @@ def credit(
     Returns False where the cause was posted before. Raises ValueError for an amount that is not
     positive, and KeyError for a kind that is no credit.
     """
-    funds.lock(account_id)
+    account = locking.lock(account_id)
     posted = ledger.post(
         debit_id=system_account(SOURCES[kind]).pk,
         credit_id=account_id,
@@ -74,5 +74,7 @@ def credit(
         note=note,
     )
     if posted:
-        funds.reckon(account_id)
+        account.balance_micros += amount_micros
+        account.reckon()
+        account.save()
     return posted

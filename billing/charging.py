@@ -7,7 +7,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import DateTimeField, F, Value
 from django.db.models.functions import Least
 
-from billing import funds
+from billing import locking, prices
 from billing.ledger import InsufficientFunds
 from billing.metering import follow_prices
 from billing.models import UsageInterval
@@ -54,12 +54,13 @@ def _due(now: datetime, every: timedelta) -> list[tuple[int, int]]:
 
 @transaction.atomic
 def _charge(interval_id: int, account_id: int, now: datetime) -> int:
-    funds.lock(account_id)
+    account = locking.lock(account_id)
     interval = UsageInterval.objects.filter(pk=interval_id, ended_at=None).first()
     if interval is None:
         return 0
     moment = min(now, interval.confirmed_at)
-    interval, payable = follow_prices(interval, moment=moment)
+    interval, payable = follow_prices(account, interval, prices.since([interval]), moment=moment)
+    account.save()
     if payable == interval.charged_until:
         return 0
-    return settle(interval, until=payable, at=now)
+    return settle(account, interval, until=payable, at=now)

@@ -76,22 +76,6 @@ class _Account:
         return self.account.balance_micros - floor - self.held_micros
 
 
-def lock(account_id: int) -> Account:
-    """The account's row, locked until the transaction ends.
-
-    Whatever opens, closes, charges, holds or credits takes it first, so that each sees what the
-    others did, and no two wait for each other.
-    """
-    return Account.objects.select_for_update(no_key=True).get(pk=account_id)
-
-
-def reckon(account_id: int) -> datetime | None:
-    """Compute when the account is used up, and store it. The account must be locked."""
-    end = exhaustion(account_id)
-    Account.objects.filter(pk=account_id).update(exhaust_at=end)
-    return end
-
-
 def exhaustion(account_id: int) -> datetime | None:
     """When the open intervals of an account will have used it up; None: never."""
     held = Coalesce(
@@ -116,11 +100,6 @@ def exhaustion(account_id: int) -> datetime | None:
     )
 
 
-def exhaust_at(account_id: int) -> datetime | None:
-    """When the account is used up, as last reckoned; None: never."""
-    return Account.objects.values_list("exhaust_at", flat=True).get(pk=account_id)
-
-
 def balance(account_id: int, now: datetime) -> Balance:
     """What a page shows: use counts as long as it is confirmed, see `seen_until`."""
     state = _read(account_id)
@@ -130,12 +109,6 @@ def balance(account_id: int, now: datetime) -> Balance:
 def live_balance_micros(account_id: int, now: datetime) -> int:
     """Settled less accrued, to the second."""
     return balance(account_id, now).live_micros
-
-
-def admissible(account_id: int, now: datetime) -> Balance:
-    """What a launch may count on: what is unconfirmed counts as used. Lock the account."""
-    state = _read(account_id)
-    return state.at([now] * len(state.intervals))
 
 
 def unfunded(now: datetime, limit: int = 1000) -> list[Unfunded]:

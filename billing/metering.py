@@ -1,15 +1,16 @@
 """Meters: they open when use begins, follow lower prices, and close when use or money ends."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, QuerySet
 from django.db.models.functions import Least
 
-from billing import funds, prices
+from billing import funds, holds, locking, prices
+from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
 from billing.settlement import settle
@@ -50,51 +51,50 @@ class NothingHeld(LookupError):
     """Nothing was set aside for the reference, so its meter cannot open."""
 
 
-@transaction.atomic
-def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
-    """Start the meter of `reference` at the price its hold pinned, or a lower one of today.
+def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID, datetime]:
+    """Start the meter of each reference at the price its hold pinned, or a lower one of today.
 
-    The hold is released in the same transaction. Returns the open interval where there is one
-    already. Raises NothingHeld.
+    Call it in a transaction; what is held is released in it too. Returns the first second of each
+    meter, of one that runs already too. Raises NothingHeld where nothing is held for one, nor
+    runs.
     """
-    holds = Hold.objects.filter(reference=reference, released_at=None)
-    hold = holds.select_related("price").first()
-    if hold is not None:
-        funds.lock(hold.account_id)
-        if holds.filter(pk=hold.pk).update(released_at=now):
-            return _start_held(hold, now=now)
-    running = _open_interval(reference)
-    if running is None:
-        raise NothingHeld(f"nothing is held for {reference}")
-    return running
+    accounts = locking.lock_all(_accounts_of(references))
+    held = holds.release(accounts, references, now=now)
+    opened = _start_held(accounts, held, now=now)
+    missing = set(references) - opened.keys()
+    if missing:
+        running = _open_intervals(missing)
+        opened |= dict(running.values_list("reference", "started_at"))
+    if len(opened) < len(set(references)):
+        raise NothingHeld(f"nothing is held for {missing - opened.keys()}")
+    for account in accounts.values():
+        account.save()
+    return opened
 
 
-@transaction.atomic(savepoint=False)
-def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | None:
-    """Stop the meter of `reference`, and charge what is left to charge.
+def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUID, datetime]:
+    """Stop the meter of each reference, charge what is left to charge, and release its hold.
 
-    It ends at `ended_at`, at the second its account's money ended, or at its own start,
-    whichever of the first two is earlier and the third allows; what was charged beyond that
-    is given back. Returns None where no meter runs.
+    Call it in a transaction. A meter ends at the moment that `ends` gives, at the second its
+    account's money ended, or at its own start, whichever of the first two is earlier and the
+    third allows; what was charged beyond that is given back. Returns the end of each meter that
+    ran.
     """
-    running = _open_interval(reference)
-    if running is None:
-        return None
-    funds.lock(running.account_id)
-    interval = _open_interval(reference)
-    if interval is None:
-        return None
-    interval, payable = follow_prices(interval, moment=ended_at)
-    end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
-    settle(interval, until=end, at=ended_at, closing=True)
-    others = UsageInterval.objects.filter(
-        account=interval.account_id, ended_at=None, micros_per_hour__gt=0
-    )
-    # What runs out of money together ends together: what the first leaves of its last second
-    # does not carry the others on.
-    if end != funds.exhaust_at(interval.account_id) or not others.exists():
-        funds.reckon(interval.account_id)
-    return interval
+    accounts = locking.lock_all(_accounts_of(ends))
+    released = holds.release(accounts, ends, now=now)
+    closing = sorted(_open_intervals(ends), key=lambda interval: ends[interval.reference])
+    later = prices.since(closing)
+    closed = {
+        interval.reference: _close(
+            accounts[interval.account_id], interval, later, ended_at=ends[interval.reference]
+        )
+        for interval in closing
+    }
+    for account_id in {hold.account_id for hold in released}:
+        accounts[account_id].reckon()
+    for account in accounts.values():
+        account.save()
+    return closed
 
 
 @transaction.atomic
@@ -115,8 +115,7 @@ def confirm(*, references: Collection[UUID], now: datetime) -> int:
 
 def last_confirmed_at(*, reference: UUID) -> datetime | None:
     """When the use of `reference` was last seen to go on; None where no meter runs."""
-    running = _open_interval(reference)
-    return running.confirmed_at if running else None
+    return _open_intervals([reference]).values_list("confirmed_at", flat=True).first()
 
 
 def apply_price_decreases(*, now: datetime, limit: int = 1000) -> int:
@@ -135,11 +134,15 @@ def apply_price_decreases(*, now: datetime, limit: int = 1000) -> int:
     changed = 0
     for interval_id, account_id in due.values_list("pk", "account")[:limit]:
         with transaction.atomic():
-            funds.lock(account_id)
+            account = locking.lock(account_id)
             interval = UsageInterval.objects.filter(pk=interval_id, ended_at=None).first()
             if interval is not None:
                 moment = min(now, interval.confirmed_at)
-                changed += follow_prices(interval, moment=moment)[0].pk != interval_id
+                later = prices.since([interval])
+                changed += (
+                    follow_prices(account, interval, later, moment=moment)[0].pk != interval_id
+                )
+                account.save()
     return changed
 
 
@@ -182,60 +185,105 @@ def shown_until(interval: UsageInterval, now: datetime) -> datetime:
     return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
 
 
-def follow_prices(interval: UsageInterval, *, moment: datetime) -> tuple[UsageInterval, datetime]:
+def follow_prices(
+    account: LockedAccount, interval: UsageInterval, later: Sequence[Price], *, moment: datetime
+) -> tuple[UsageInterval, datetime]:
     """Split an open interval of a locked account at each lower price in force by `moment`.
 
-    Returns the interval that is open then, and up to when it is payable. Where the time before
-    a lower price is charged already, that price counts from there on.
+    `later` are the prices since it began, see `prices.since`. Returns the interval that is open
+    then, and up to when it is payable. Where the time before a lower price is charged already,
+    that price counts from there on.
     """
     while True:
-        payable = interval.payable_until(moment, funds.exhaust_at(interval.account_id))
-        lower = _lower_prices(interval, until=payable)
+        payable = interval.payable_until(moment, account.exhaust_at)
+        lower = _lower(later, interval, until=payable)
         if not lower:
             return interval, payable
         at = max(lower[0].book.effective_from, interval.charged_until)
-        price = min(_lower_prices(interval, until=at), key=lambda price: price.micros_per_hour)
-        settle(interval, until=at, at=at, closing=True)
-        interval = _start(
+        price = min(_lower(later, interval, until=at), key=lambda price: price.micros_per_hour)
+        settle(account, interval, until=at, at=at, closing=True)
+        interval = _new_interval(
             account_id=interval.account_id,
             reference=interval.reference,
             price=price,
             started_at=at,
             confirmed_at=interval.confirmed_at,
         )
+        interval.save(force_insert=True)
+        account.note(interval)
+        account.reckon()
 
 
-def _lower_prices(interval: UsageInterval, *, until: datetime) -> list[Price]:
+def _lower(later: Sequence[Price], interval: UsageInterval, *, until: datetime) -> list[Price]:
     """In force since some moment of (start, until], the earliest first."""
-    lower = prices.came_into_force().filter(
-        sku=interval.sku,
-        micros_per_hour__lt=interval.micros_per_hour,
-        book__effective_from__gt=interval.started_at,
-        book__effective_from__lte=until,
-    )
-    return list(lower.order_by("book__version"))
+    return [
+        price
+        for price in later
+        if price.sku == interval.sku
+        and price.micros_per_hour < interval.micros_per_hour
+        and interval.started_at < price.book.effective_from <= until
+    ]
 
 
-def _open_interval(reference: UUID) -> UsageInterval | None:
-    return UsageInterval.objects.filter(reference=reference, ended_at=None).first()
+def _open_intervals(references: Collection[UUID]) -> QuerySet[UsageInterval]:
+    return UsageInterval.objects.filter(reference__in=references, ended_at=None)
 
 
-def _start_held(hold: Hold, *, now: datetime) -> UsageInterval:
-    earlier = UsageInterval.objects.filter(reference=hold.reference)
-    last_end = earlier.aggregate(at=Max("ended_at"))["at"]
+def _accounts_of(references: Collection[UUID]) -> list[int]:
+    """Whose meters run, or whose money is held, for `references`; one query."""
+    held = Hold.objects.filter(reference__in=references, released_at=None)
+    running = _open_intervals(references).values_list("account")
+    return [account_id for (account_id,) in running.union(held.values_list("account"))]
+
+
+def _close(
+    account: LockedAccount, interval: UsageInterval, later: Sequence[Price], *, ended_at: datetime
+) -> datetime:
+    interval, payable = follow_prices(account, interval, later, moment=ended_at)
+    end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
+    settle(account, interval, until=end, at=ended_at, closing=True)
+    # What runs out of money together ends together: what the first leaves of its last second
+    # does not carry the others on.
+    if end != account.exhaust_at or not account.burning:
+        account.reckon()
+    return end
+
+
+def _start_held(
+    accounts: Mapping[int, LockedAccount], held: Collection[Hold], *, now: datetime
+) -> dict[UUID, datetime]:
+    earlier = UsageInterval.objects.filter(reference__in=[hold.reference for hold in held])
+    last_ends = dict(earlier.values_list("reference").annotate(Max("ended_at")))
     # A restart within the second of the stop does not pay that second twice.
-    started_at = max(whole_seconds(now), last_end or whole_seconds(now))
-    today = prices.price_at(hold.price.sku, started_at)
-    return _start(
-        account_id=hold.account_id,
-        reference=hold.reference,
-        price=min(hold.price, today, key=lambda price: price.micros_per_hour),
-        started_at=started_at,
-        confirmed_at=started_at,
-    )
+    starts = {
+        hold.reference: max(whole_seconds(now), last_ends.get(hold.reference) or whole_seconds(now))
+        for hold in held
+    }
+    wanted = {(hold.price.sku, starts[hold.reference]) for hold in held}
+    today = {(sku, moment): prices.price_at(sku, moment) for sku, moment in wanted}
+    started = [
+        _new_interval(
+            account_id=hold.account_id,
+            reference=hold.reference,
+            price=min(
+                hold.price,
+                today[hold.price.sku, starts[hold.reference]],
+                key=lambda price: price.micros_per_hour,
+            ),
+            started_at=starts[hold.reference],
+            confirmed_at=starts[hold.reference],
+        )
+        for hold in held
+    ]
+    UsageInterval.objects.bulk_create(started)
+    for interval in started:
+        accounts[interval.account_id].note(interval)
+    for account_id in {hold.account_id for hold in held}:
+        accounts[account_id].reckon()
+    return starts
 
 
-def _start(
+def _new_interval(
     *,
     account_id: int,
     reference: UUID,
@@ -243,7 +291,7 @@ def _start(
     started_at: datetime,
     confirmed_at: datetime,
 ) -> UsageInterval:
-    interval = UsageInterval.objects.create(
+    return UsageInterval(
         account_id=account_id,
         reference=reference,
         price=price,
@@ -253,5 +301,3 @@ def _start(
         confirmed_at=max(started_at, confirmed_at),
         charged_until=started_at,
     )
-    funds.reckon(account_id)
-    return interval

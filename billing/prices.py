@@ -1,12 +1,12 @@
 """Price books: published ahead, complete, never changed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from billing.models import Price, PriceBook
+from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
 from billing.rating.money import check_rate
 
@@ -77,6 +77,18 @@ def came_into_force() -> QuerySet[Price]:
         effective_from=OuterRef("book__effective_from"), version__gt=OuterRef("book__version")
     )
     return Price.objects.filter(~Exists(replacing)).select_related("book")
+
+
+def since(intervals: Collection[UsageInterval]) -> list[Price]:
+    """Prices of the skus of `intervals` that came into force after the first began, the earliest
+    first; one query."""
+    if not intervals:
+        return []
+    first = min(interval.started_at for interval in intervals)
+    later = came_into_force().filter(
+        sku__in={interval.sku for interval in intervals}, book__effective_from__gt=first
+    )
+    return list(later.order_by("book__version"))
 
 
 def _checked(sku: str, rate: object) -> int:

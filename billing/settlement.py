@@ -1,12 +1,13 @@
 """One interval's use becomes entries: forwards while it runs, or back where it ended earlier.
 
-The account must be locked: that is what makes a charge happen once.
+The account's lock is what makes a charge happen once.
 """
 
 from datetime import datetime
 
 from billing import ledger
 from billing.accounts import system_account
+from billing.locking import LockedAccount
 from billing.models import EntryKind, UsageInterval
 from billing.rating.intervals import cut, epoch
 
@@ -14,10 +15,17 @@ REVENUE = "revenue:compute"
 
 
 class ChargedMeanwhile(Exception):
-    """Another worker charged the interval: the caller did not lock its account."""
+    """Another worker charged the interval: its account was not locked."""
 
 
-def settle(interval: UsageInterval, *, until: datetime, at: datetime, closing: bool = False) -> int:
+def settle(
+    account: LockedAccount,
+    interval: UsageInterval,
+    *,
+    until: datetime,
+    at: datetime,
+    closing: bool = False,
+) -> int:
     """Charge an open interval up to `until`, a whole second; with `closing`, it ends there.
 
     Each entry belongs to one UTC month. Returns the micros posted: below nought where `until`
@@ -40,6 +48,7 @@ def settle(interval: UsageInterval, *, until: datetime, at: datetime, closing: b
     )
     if not written:
         raise ChargedMeanwhile(f"interval {interval.pk}")
+    account.note(interval, charged_micros=interval.charged_micros - charged)
     return interval.charged_micros - charged
 
 

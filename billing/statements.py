@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F, Max, Prefetch, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, TruncMonth
 
-from billing import funds, ledger, metering
+from billing import ledger, locking, metering
 from billing.models import (
     Account,
     EntryKind,
@@ -44,7 +44,7 @@ def issue(*, account_id: int, month: date, now: datetime) -> MonthlyStatement:
     then.
     """
     bounds = start, end = month_bounds(month)
-    funds.lock(account_id)
+    locking.lock(account_id)
     before = find(account_id=account_id, month=month)
     if before is not None:
         return before

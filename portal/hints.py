@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 
 import redis
 import redis.asyncio
@@ -82,6 +82,31 @@ def _client() -> redis.Redis:
     return _clients[url]
 
 
+class Ear:
+    """What one waiter listens to. It hears everything until it is told what to attend to."""
+
+    def __init__(self) -> None:
+        self._heard: set[str] = set()
+        self._event = asyncio.Event()
+
+    def hear(self, topic: str) -> None:
+        self._heard.add(topic)
+        self._event.set()
+
+    async def next(self, seconds: float) -> bool:
+        """Wait for a hint that came since the last call; False where none comes in time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout=seconds)
+        heard = self._event.is_set()
+        self._event.clear()
+        return heard
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Forget what was heard of anything else."""
+        if self._heard.isdisjoint(topics):
+            self._event.clear()
+
+
 class Listener:
     """Hands the hints of one subscription to every waiter of this process.
 
@@ -90,29 +115,41 @@ class Listener:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._curious: set[Ear] = set()
+        self._attentive: dict[str, set[Ear]] = defaultdict(set)
         self._reader: asyncio.Task[None] | None = None
         self._subscribed = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def listening(self, topics: Iterable[str]) -> AsyncIterator[asyncio.Event]:
-        """An event that is set by the first hint for any of `topics`, from entry on."""
+    async def listening(self) -> AsyncIterator[Ear]:
+        """An ear for every hint from entry on: enter, read what may change, then
+        `attending` to that."""
         if self._reader is None or self._reader.done():
             self._subscribed = asyncio.Event()
             self._reader = asyncio.create_task(self._read())
-        event = asyncio.Event()
-        topics = tuple(topics)
-        for topic in topics:
-            self._waiting[topic].add(event)
+        ear = Ear()
+        self._curious.add(ear)
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._subscribed.wait(), timeout=1)
-            yield event
+            yield ear
+        finally:
+            self._curious.discard(ear)
+
+    @contextlib.contextmanager
+    def attending(self, ear: Ear, topics: Collection[str]) -> Iterator[None]:
+        """Let an ear hear of `topics` alone; what it has heard of them already counts."""
+        self._curious.discard(ear)
+        for topic in topics:
+            self._attentive[topic].add(ear)
+        ear.keep(topics)
+        try:
+            yield
         finally:
             for topic in topics:
-                self._waiting[topic].discard(event)
-                if not self._waiting[topic]:
-                    del self._waiting[topic]
+                self._attentive[topic].discard(ear)
+                if not self._attentive[topic]:
+                    del self._attentive[topic]
 
     async def _read(self) -> None:
         while True:
@@ -128,5 +165,6 @@ class Listener:
             await pubsub.subscribe(CHANNEL)
             self._subscribed.set()
             async for message in pubsub.listen():
-                for event in self._waiting.get(message["data"].decode(), ()):
-                    event.set()
+                topic = message["data"].decode()
+                for ear in (*self._curious, *self._attentive.get(topic, ())):
+                    ear.hear(topic)

@@ -29,7 +29,8 @@ from portal import hints
 from portal.errors import Conflict, DomainError, Forbidden
 from scheduler import fleet, leases, reports
 from scheduler.authentication import node_of
-from scheduler.models import Lease, Node
+from scheduler.leases import LiveLease
+from scheduler.models import Node
 
 logger = logging.getLogger(__name__)
 listener = hints.Listener()
@@ -77,43 +78,38 @@ async def sync(request: HttpRequest) -> JsonResponse:
     if request.method != "POST":
         return _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "Use POST.").response()
     try:
-        body = await sync_to_async(lambda: request.body, thread_sensitive=False)()
-        said = _message(SyncRequest.from_json, body)
+        said = _message(SyncRequest.from_json, request.body)
         _check_protocol(said.protocol)
-        node, reply, withdrawals = await _in_thread(
-            lambda: _take_in(request.headers.get("Authorization", ""), said)
-        )
+        authorization = request.headers.get("Authorization", "")
         wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
-        _told[node.pk] = reply.digest
-        if wait_seconds > 0 and reply.digest == said.known_digest:
-            reply = await _hold(node, reply, withdrawals, wait_seconds)
+        if wait_seconds > 0:
+            reply = await _sync_and_hold(authorization, said, wait_seconds)
+        else:
+            _, reply, _ = await _in_thread(lambda: _take_in(authorization, said))
     except _Refused as refusal:
         return refusal.response()
     return JsonResponse(reply.to_json())
 
 
-async def _hold(
-    node: Node, reply: SyncReply, withdrawals: Collection[Order], wait_seconds: float
-) -> SyncReply:
-    """Wait until the orders differ from `reply`, at most `wait_seconds`; then the newest ones.
-
-    What is withdrawn stays so meanwhile: without it every look would seem to bring news.
-    """
+async def _sync_and_hold(authorization: str, said: SyncRequest, wait_seconds: float) -> SyncReply:
+    """Answer once the orders differ from those the node knows, at most `wait_seconds` later."""
     deadline = asyncio.get_running_loop().time() + wait_seconds
-    topics = [hints.instance_topic(order.instance) for order in reply.orders]
-    async with listener.listening([hints.node_topic(node.pk), *topics]) as event:
-        while True:
-            # Cleared before the rows are read: a hint that comes meanwhile must be seen. And read
-            # once more after listening began: a commit before that sent no hint here.
-            event.clear()
-            newest = await _in_thread(lambda: _reply(node, leases.live_leases(node), withdrawals))
-            left = deadline - asyncio.get_running_loop().time()
-            if newest.digest not in (reply.digest, _told.get(node.pk)) or left <= 0:
-                return newest
-            try:
-                await asyncio.wait_for(event.wait(), timeout=left)
-            except TimeoutError:
-                continue
+    # Begun before the rows are read: a hint that comes meanwhile is heard.
+    async with listener.listening() as ear:
+        node, reply, withdrawals = await _in_thread(lambda: _take_in(authorization, said))
+        if reply.digest != said.known_digest:
+            return reply
+        topics = [hints.instance_topic(order.instance) for order in reply.orders]
+        with listener.attending(ear, [hints.node_topic(node.pk), *topics]):
+            while True:
+                left = deadline - asyncio.get_running_loop().time()
+                heard = await ear.next(left)
+                # What is withdrawn stays so: without it every look would seem to bring news.
+                newest = await _in_thread(
+                    lambda: _reply(node, leases.live_leases(node), withdrawals)
+                )
+                if not heard or newest.digest not in (reply.digest, _told.get(node.pk)):
+                    return newest
 
 
 def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply, list[Order]]:
@@ -126,10 +122,14 @@ def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply, li
         held, withdrawals = reports.receive(node, said, now=timezone.now())
     except DomainError as refusal:
         raise _translated(refusal) from refusal
-    return node, _reply(node, held, withdrawals), withdrawals
+    reply = _reply(node, held, withdrawals)
+    _told[node.pk] = reply.digest
+    return node, reply, withdrawals
 
 
-def _reply(node: Node, held: Collection[Lease], withdrawals: Collection[Order] = ()) -> SyncReply:
+def _reply(
+    node: Node, held: Collection[LiveLease], withdrawals: Collection[Order] = ()
+) -> SyncReply:
     now = timezone.now()
     leases.renew(held, now=now)
     orders = (*(leases.order_for(lease, now=now) for lease in held), *withdrawals)

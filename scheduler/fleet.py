@@ -171,7 +171,7 @@ def retire(*, node: Node, now: datetime) -> int:
     instances were ended as lost.
     """
     node = Node.objects.select_for_update().get(pk=node.pk)
-    held = Lease.objects.filter(node=node, ended_at=None).select_related("instance")
+    held = Lease.objects.filter(node=node, ended_at=None)
     alive = node.last_seen_at and now - node.last_seen_at < settings.NODE_UNREACHABLE_AFTER
     if alive and held.exists():
         raise NodeInUse(
@@ -179,8 +179,8 @@ def retire(*, node: Node, now: datetime) -> int:
         )
     ended = 0
     for lease in held:
-        leases.give_up(lease.instance, node=node, now=now)
-        leases.end(lease, now=now)
+        leases.give_up(lease.instance_id, node=node, now=now)
+        leases.end([lease.pk], now=now)
         ended += 1
     Node.objects.filter(pk=node.pk).update(retired_at=now, cordoned_at=now)
     return ended

@@ -1,19 +1,23 @@
 """What a node is told to run, and how its rights to do so are renewed and ended."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import OuterRef, Q, QuerySet
 
 from agents.protocol import ContainerSpec, Order, Want
 from billing.metering import last_confirmed_at
 from portal import hints
 from portal.instances.lifecycle import Why
-from portal.instances.models import Instance, Reason, State
+from portal.instances.models import Reason, State
 from portal.instances.operations import reports
+from portal.instances.operations.reports import Ended, StartFailed
 from scheduler.models import Allocation, Lease, Node
 
 # A renewal is written only where it adds this much, so that a busy node's syncs stay cheap.
@@ -22,17 +26,75 @@ RENEWAL_STEP = timedelta(seconds=5)
 FENCE_MARGIN = timedelta(seconds=30)
 
 
-def live_leases(node: Node) -> list[Lease]:
-    """The leases a node has, with all that an order needs, in two queries."""
-    leases = Lease.objects.filter(node=node, ended_at=None).order_by("instance_id")
-    return list(
-        leases.select_related("instance__plan", "instance__image").prefetch_related(
-            "allocations__gpu"
+@dataclass(slots=True)
+class LiveLease:
+    """A lease that has not ended, with all that an order needs, as it was when read."""
+
+    pk: int
+    instance_id: UUID
+    generation: int
+    expires_at: datetime
+    state: State
+    progress: tuple[str, int | None]
+    spec: ContainerSpec
+
+
+# What an order needs beside the lease itself.
+SPEC_COLUMNS = (
+    "instance__name",
+    "instance__command",
+    "instance__env",
+    "instance__ports",
+    "instance__ssh_keys",
+    "instance__plan__vcpus",
+    "instance__plan__memory_gib",
+    "instance__plan__disk_gib",
+    "instance__image__reference",
+    "instance__image__command",
+    "instance__image__ready_port",
+)
+
+
+def live_leases(node: Node) -> list[LiveLease]:
+    """The leases a node has, in one query."""
+    gpus = Allocation.objects.filter(lease=OuterRef("pk")).order_by("gpu__uuid")
+    rows = Lease.objects.filter(node=node, ended_at=None).order_by("instance_id")
+    return [
+        LiveLease(
+            pk=row["pk"],
+            instance_id=row["instance_id"],
+            generation=row["generation"],
+            expires_at=row["expires_at"],
+            state=State(row["instance__state"]),
+            progress=(row["instance__phase"], row["instance__phase_percent"]),
+            spec=_spec(row),
         )
+        for row in rows.values(
+            *("pk", "instance_id", "generation", "expires_at"),
+            *("instance__state", "instance__phase", "instance__phase_percent"),
+            *SPEC_COLUMNS,
+            gpu_uuids=ArraySubquery(gpus.values("gpu__uuid")),
+        )
+    ]
+
+
+def _spec(row: Mapping[str, Any]) -> ContainerSpec:
+    return ContainerSpec(
+        image=row["instance__image__reference"],
+        gpu_uuids=tuple(row["gpu_uuids"]),
+        vcpus=row["instance__plan__vcpus"],
+        memory_mib=row["instance__plan__memory_gib"] * 1024,
+        disk_gib=row["instance__plan__disk_gib"],
+        hostname=row["instance__name"],
+        command=tuple(row["instance__command"] or row["instance__image__command"]),
+        env=row["instance__env"],
+        ports=tuple(row["instance__ports"]),
+        ssh_keys=tuple(row["instance__ssh_keys"]),
+        ready_port=row["instance__image__ready_port"],
     )
 
 
-def renew(leases: Collection[Lease], *, now: datetime) -> None:
+def renew(leases: Collection[LiveLease], *, now: datetime) -> None:
     expires_at = now + settings.LEASE_DURATION
     due = [lease for lease in leases if lease.expires_at < expires_at - RENEWAL_STEP]
     if due:
@@ -43,37 +105,17 @@ def renew(leases: Collection[Lease], *, now: datetime) -> None:
         lease.expires_at = expires_at
 
 
-def order_for(lease: Lease, *, now: datetime) -> Order:
+def order_for(lease: LiveLease, *, now: datetime) -> Order:
     """What the node is to do about one lease: run its instance, or be rid of it."""
-    instance = lease.instance
-    state = State(instance.state)
-    runs = state in (State.STARTING, State.RUNNING)
+    runs = lease.state in (State.STARTING, State.RUNNING)
     return Order(
-        instance=str(instance.pk),
+        instance=str(lease.instance_id),
         generation=lease.generation,
         want=Want.RUNNING if runs else Want.GONE,
         expires_in_seconds=(lease.expires_at - now).total_seconds(),
-        may_start=state == State.STARTING,
-        keeps_running=state == State.RUNNING,
-        spec=spec_for(lease) if runs else None,
-    )
-
-
-def spec_for(lease: Lease) -> ContainerSpec:
-    instance = lease.instance
-    plan, image = instance.plan, instance.image
-    return ContainerSpec(
-        image=image.reference,
-        gpu_uuids=tuple(sorted(a.gpu.uuid for a in lease.allocations.all())),
-        vcpus=plan.vcpus,
-        memory_mib=plan.memory_gib * 1024,
-        disk_gib=plan.disk_gib,
-        hostname=instance.name,
-        command=tuple(instance.command or image.command),
-        env=dict(instance.env),
-        ports=tuple(instance.ports),
-        ssh_keys=tuple(instance.ssh_keys),
-        ready_port=image.ready_port,
+        may_start=lease.state == State.STARTING,
+        keeps_running=lease.state == State.RUNNING,
+        spec=lease.spec if runs else None,
     )
 
 
@@ -85,15 +127,14 @@ def withdrawal(instance_id: UUID, generation: int) -> Order:
 
 
 @transaction.atomic(savepoint=False)
-def end(lease: Lease, *, now: datetime) -> bool:
-    """Give a lease's GPUs back. Returns False where it had ended before."""
-    ended = Lease.objects.filter(pk=lease.pk, ended_at=None).update(ended_at=now)
-    if not ended:
-        return False
-    lease.ended_at = now
-    Allocation.objects.filter(lease=lease, released_at=None).update(released_at=now)
-    hints.send_task(hints.SCHEDULER_CYCLE)
-    return True
+def end(lease_ids: Collection[int], *, now: datetime) -> int:
+    """Give the GPUs of leases back. Returns how many had not ended before."""
+    ended = Lease.objects.filter(pk__in=lease_ids, ended_at=None).update(ended_at=now)
+    if ended:
+        held = Allocation.objects.filter(lease__in=lease_ids, released_at=None)
+        held.update(released_at=now)
+        hints.send_task(hints.SCHEDULER_CYCLE)
+    return ended
 
 
 def expire(*, now: datetime) -> int:
@@ -113,7 +154,7 @@ def expire(*, now: datetime) -> int:
     )
 
 
-def _unrenewed_starts(now: datetime) -> list[Lease]:
+def _unrenewed_starts(now: datetime) -> QuerySet[Lease]:
     """Leases whose node removes the container by itself at their end: it never ran.
 
     One that ran is kept running by a node that is cut off, whatever was wished meanwhile, so its
@@ -123,19 +164,18 @@ def _unrenewed_starts(now: datetime) -> list[Lease]:
         instance__state=State.QUEUED, instance__start_attempts__gt=0
     )
     ended = Lease.objects.filter(never_ran, ended_at=None, expires_at__lt=now - FENCE_MARGIN)
-    return list(ended.select_related("instance", "node"))
+    return ended.select_related("node")
 
 
 def _expire_start(lease: Lease, *, now: datetime) -> bool:
     with transaction.atomic():
-        if not end(lease, now=now) or lease.instance.state == State.QUEUED:
+        # Its node may have come back since: what it renewed meanwhile, it keeps.
+        locked = _unrenewed_starts(now).select_for_update(of=("self",), no_key=True)
+        if not locked.filter(pk=lease.pk) or not end([lease.pk], now=now):
             return False
-        return reports.record_start_failed(
-            instance=lease.instance,
-            reason=Reason.NODE_LOST,
-            explanation=f"Node {lease.node.name} went silent before it was ready.",
-            now=now,
-        )
+        silent = f"Node {lease.node.name} went silent before it was ready."
+        told = {lease.instance_id: StartFailed(Reason.NODE_LOST, silent)}
+        return bool(reports.record_over(told, now=now))
 
 
 def _overdue_starts(now: datetime) -> list[Lease]:
@@ -144,20 +184,17 @@ def _overdue_starts(now: datetime) -> list[Lease]:
         instance__state=State.STARTING,
         started_at__lt=now - settings.START_DEADLINE,
     )
-    return list(overdue.select_related("instance", "node"))
+    return list(overdue.select_related("node"))
 
 
 def _give_up_start(lease: Lease, *, now: datetime) -> bool:
     minutes = settings.START_DEADLINE // timedelta(minutes=1)
     hints.send(hints.node_topic(lease.node_id))
-    return reports.record_ended(
-        instance=lease.instance,
-        why=Why(
-            Reason.START_TIMEOUT,
-            f"Not ready within {minutes} minutes on {lease.node.name}; nothing charged.",
-        ),
-        now=now,
+    why = Why(
+        Reason.START_TIMEOUT,
+        f"Not ready within {minutes} minutes on {lease.node.name}; nothing charged.",
     )
+    return bool(reports.record_over({lease.instance_id: Ended(why)}, now=now))
 
 
 def _on_lost_nodes(now: datetime) -> list[Lease]:
@@ -166,21 +203,18 @@ def _on_lost_nodes(now: datetime) -> list[Lease]:
         node__last_seen_at__lt=now - settings.NODE_LOST_AFTER,
         instance__state__in=(State.RUNNING, State.STOPPING),
     )
-    return list(lost.select_related("instance", "node"))
+    return list(lost.select_related("node"))
 
 
 def _give_up_node(lease: Lease, *, now: datetime) -> bool:
-    return give_up(lease.instance, node=lease.node, now=now)
+    return give_up(lease.instance_id, node=lease.node, now=now)
 
 
-def give_up(instance: Instance, *, node: Node, now: datetime) -> bool:
+def give_up(instance_id: UUID, *, node: Node, now: datetime) -> bool:
     """End an instance whose node will not come back; it is paid up to its last confirmation."""
-    return reports.record_ended(
-        instance=instance,
-        why=Why(
-            Reason.NODE_LOST,
-            f"Node {node.name} was lost; charged up to the last sign of life.",
-            effective_at=last_confirmed_at(reference=instance.pk),
-        ),
-        now=now,
+    why = Why(
+        Reason.NODE_LOST,
+        f"Node {node.name} was lost; charged up to the last sign of life.",
+        effective_at=last_confirmed_at(reference=instance_id),
     )
+    return bool(reports.record_over({instance_id: Ended(why)}, now=now))

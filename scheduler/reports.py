@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +15,9 @@ from portal.instances.lifecycle import Why
 from portal.instances.models import Phase as StartPhase
 from portal.instances.models import Reason, State
 from portal.instances.operations import reports
+from portal.instances.operations.reports import Ended, Gone, Over, Progress, StartFailed
 from scheduler import fleet, leases
+from scheduler.leases import LiveLease
 from scheduler.models import Lease, Node
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,9 @@ class ForeignLease(Forbidden):
     code = "foreign_lease"
 
 
-def receive(node: Node, request: SyncRequest, *, now: datetime) -> tuple[list[Lease], list[Order]]:
+def receive(
+    node: Node, request: SyncRequest, *, now: datetime
+) -> tuple[list[LiveLease], list[Order]]:
     """Take in one sync; returns the node's leases as they stand then, and withdrawals: orders
     for containers seen here whose leases have ended.
 
@@ -49,16 +54,14 @@ def receive(node: Node, request: SyncRequest, *, now: datetime) -> tuple[list[Le
     withdrawals = _withdrawals(node, (key for key in seen if key not in live), seen)
     fleet.record_sight(node, request.inventory, now=now)
     leases.renew(live.values(), now=now)
-    for key, item in seen.items():
-        if key in live and _take_in(live[key], item, now=now):
-            live[key].instance.refresh_from_db(fields=["state"])
-    metering.confirm(
-        references=[
-            key[0] for key, item in seen.items() if key in live and item.phase == Phase.RUNNING
-        ],
-        now=now,
-    )
-    return [lease for lease in live.values() if lease.ended_at is None], withdrawals
+    news = _News()
+    for key in seen.keys() & live.keys():
+        news.sort(live[key], seen[key])
+    moved = _write(node, news, now=now)
+    held = [lease for lease in live.values() if lease not in news.gone]
+    for lease in held:
+        lease.state = moved.get(lease.instance_id, lease.state)
+    return held, withdrawals
 
 
 def _key(item: SeenInstance) -> tuple[UUID, int] | None:
@@ -89,72 +92,73 @@ def _withdrawals(
     return orders
 
 
-@transaction.atomic
-def _take_in(lease: Lease, item: SeenInstance, *, now: datetime) -> bool:
-    """Move one instance as far as the facts about it go. Returns False where they are no news."""
-    instance = lease.instance
-    state = State(instance.state)
-    match item.phase:
-        case Phase.PULLING | Phase.CREATING | Phase.PROBING if state == State.STARTING:
-            reports.record_progress(
-                instance=instance, phase=START_PHASES[item.phase], percent=item.percent
-            )
-        case Phase.RUNNING if state == State.STARTING:
-            reports.record_started(instance=instance, endpoints=item.endpoints, now=now)
-        case Phase.EXITED if state in (State.STARTING, State.RUNNING):
-            _exited(lease, item, now=now)
-        case Phase.FAILED if state == State.STARTING:
-            _failed(lease, item, now=now)
-        case Phase.GONE:
-            _gone(lease, now=now)
-        case _:
-            return False
-    return True
+@dataclass
+class _News:
+    """What facts about live leases mean, sorted by what is to be done about them."""
+
+    gone: list[LiveLease] = field(default_factory=list)
+    over: dict[UUID, Over] = field(default_factory=dict)
+    started: dict[UUID, Mapping[str, str]] = field(default_factory=dict)
+    progress: dict[UUID, Progress] = field(default_factory=dict)
+    runs_on: list[UUID] = field(default_factory=list)
+
+    def sort(self, lease: LiveLease, item: SeenInstance) -> None:
+        """What is known already, or comes too late, goes nowhere."""
+        pk = lease.instance_id
+        starts, runs = lease.state == State.STARTING, lease.state == State.RUNNING
+        match item.phase:
+            case Phase.GONE:
+                self.gone.append(lease)
+            case Phase.EXITED if starts or runs:
+                self.over[pk] = Ended(_why_exited(item))
+            case Phase.FAILED if starts:
+                self.over[pk] = _failed_start(item)
+            case Phase.RUNNING if starts:
+                self.started[pk] = item.endpoints
+            case Phase.RUNNING if runs:
+                self.runs_on.append(pk)
+            case phase if starts and phase in START_PHASES:
+                progress = Progress(START_PHASES[phase], item.percent)
+                if (progress.phase, progress.percent) != lease.progress:
+                    self.progress[pk] = progress
 
 
-def _exited(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
-    if item.exit_code == 0:
-        reason, sentence = Reason.FINISHED, "The container's command finished."
-    elif item.oom_killed:
-        reason, sentence = Reason.CONTAINER_EXITED, "The container ran out of memory."
-    else:
-        reason = Reason.CONTAINER_EXITED
-        sentence = f"The container's command ended with exit code {item.exit_code}."
-    reports.record_ended(instance=lease.instance, why=Why(reason, sentence), now=now)
+def _write(node: Node, news: _News, *, now: datetime) -> Mapping[UUID, State]:
+    """Move the instances; returns the new state of each that moved.
+
+    Each kind of news is a transaction of its own, which locks many instances and accounts in one
+    order. What is over goes first: it frees GPUs and money.
+    """
+    moved: dict[UUID, State] = {}
+    if news.gone:
+        with transaction.atomic():
+            leases.end([lease.pk for lease in news.gone], now=now)
+            gone = {lease.instance_id: Gone(node.name) for lease in news.gone}
+            moved |= reports.record_over(gone, now=now)
+    if news.over:
+        moved |= reports.record_over(news.over, now=now)
+    if news.started:
+        moved |= reports.record_started(news.started, now=now)
+    if news.progress:
+        reports.record_progress(news.progress)
+    if news.runs_on:
+        metering.confirm(references=news.runs_on, now=now)
+    return moved
 
 
-def _failed(lease: Lease, item: SeenInstance, *, now: datetime) -> None:
+def _failed_start(item: SeenInstance) -> Over:
     reason = START_FAILURES[item.error_code or ErrorCode.START_FAILED]
     sentence = item.error or reason.label
     if reason == Reason.IMAGE_UNAVAILABLE:
         # Another node would ask the same registry: no second attempt.
-        reports.record_ended(instance=lease.instance, why=Why(reason, sentence), now=now)
-        return
-    reports.record_start_failed(
-        instance=lease.instance, reason=reason, explanation=sentence, now=now
-    )
+        return Ended(Why(reason, sentence))
+    return StartFailed(reason, sentence)
 
 
-def _gone(lease: Lease, *, now: datetime) -> None:
-    """No container is left and none will be started: the GPUs are free."""
-    instance = lease.instance
-    leases.end(lease, now=now)
-    if instance.state == State.STOPPING:
-        reports.record_gone(instance=instance, now=now)
-    elif instance.state == State.STARTING:
-        reports.record_start_failed(
-            instance=instance,
-            reason=Reason.START_FAILED,
-            explanation=f"Node {lease.node.name} gave its start up.",
-            now=now,
-        )
-    elif instance.state == State.RUNNING:
-        reports.record_ended(
-            instance=instance,
-            why=Why(
-                Reason.CONTAINER_LOST,
-                "The container disappeared from its node; charged while it was seen.",
-                effective_at=metering.last_confirmed_at(reference=instance.pk),
-            ),
-            now=now,
-        )
+def _why_exited(item: SeenInstance) -> Why:
+    if item.exit_code == 0:
+        return Why(Reason.FINISHED, "The container's command finished.")
+    if item.oom_killed:
+        return Why(Reason.CONTAINER_EXITED, "The container ran out of memory.")
+    sentence = f"The container's command ended with exit code {item.exit_code}."
+    return Why(Reason.CONTAINER_EXITED, sentence)

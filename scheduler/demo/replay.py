@@ -251,8 +251,8 @@ class Replay:
 
     def _give_up(self, at: datetime) -> None:
         node = self.nodes[LOST_MACHINE].node
-        for lease in Lease.objects.filter(node=node, ended_at=None).select_related("instance"):
-            leases.give_up(lease.instance, node=node, now=at)
+        for lease in Lease.objects.filter(node=node, ended_at=None):
+            leases.give_up(lease.instance_id, node=node, now=at)
 
     def _end(self) -> None:
         """The machines leave, but for the lost one; what is wanted now goes to the real fleet."""

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from django.db import transaction
 
 from billing import accounts, holds, metering, prices
-from billing.models import Account, UsageInterval
+from billing.models import Account, Hold, UsageInterval
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -54,15 +54,39 @@ def start(
 ) -> UsageInterval:
     """Something that runs from `at` on, by default with nothing required of its account."""
     reference = reference or uuid4()
-    holds.place(
-        account_id=account.pk,
-        sku=sku or make_price(micros_per_hour, at=at),
-        reference=reference,
-        runway=runway,
-        now=at,
-    )
-    return metering.open_interval(reference=reference, now=at)
+    with transaction.atomic():
+        holds.place(
+            account_id=account.pk,
+            sku=sku or make_price(micros_per_hour, at=at),
+            reference=reference,
+            runway=runway,
+            now=at,
+        )
+    return open_interval(reference=reference, now=at)
 
 
 def confirm(interval: UsageInterval, *, at: datetime) -> None:
     metering.confirm(references=[interval.reference], now=at)
+
+
+def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:
+    with transaction.atomic():
+        metering.open_intervals(references=[reference], now=now)
+    return UsageInterval.objects.get(reference=reference, ended_at=None)
+
+
+def close_interval(*, reference: UUID, ended_at: datetime) -> UsageInterval | None:
+    """The interval that ended; None where none ran."""
+    with transaction.atomic():
+        ends = metering.close_intervals(ends={reference: ended_at}, now=ended_at)
+    if reference not in ends:
+        return None
+    return UsageInterval.objects.filter(reference=reference).latest("started_at", "pk")
+
+
+def release(*, reference: UUID, now: datetime) -> bool:
+    """Give back what is held for what never ran. Returns False where nothing is."""
+    held = Hold.objects.filter(reference=reference, released_at=None).exists()
+    with transaction.atomic():
+        metering.close_intervals(ends={reference: now}, now=now)
+    return held

@@ -7,10 +7,18 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
-from billing import audit, charging, metering, statements, tasks
+from billing import audit, charging, statements, tasks
 from billing.models import Account, UsageInterval
 from billing.rating.intervals import month_bounds, month_of
-from tests.billing.factories import HOUR, NOON, SECOND, confirm, make_account, start
+from tests.billing.factories import (
+    HOUR,
+    NOON,
+    SECOND,
+    close_interval,
+    confirm,
+    make_account,
+    start,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +42,7 @@ def account() -> Account:
     interval = start(account)
     confirm(interval, at=NOON + HOUR)
     charging.charge_due(now=NOON + HOUR)
-    metering.close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
+    close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
     statements.issue(account_id=account.pk, month=MONTH, now=LATER)
     running = start(account, sku=interval.sku, at=LATER)
     confirm(running, at=LATER + HOUR)

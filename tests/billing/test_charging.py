@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import charging, ledger, metering, settlement
+from billing import charging, ledger, locking, settlement
 from billing.models import LedgerEntry, UsageInterval
 from billing.rating.charge import charged_micros
 from billing.rating.intervals import month_bounds, month_of
@@ -19,6 +19,7 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     make_price,
@@ -82,9 +83,7 @@ class TestChargeDue:
             charged_at(begin + tick * SECOND, interval)
             interval.refresh_from_db()
             untils.append(interval.charged_until)
-        closed = metering.close_interval(
-            reference=interval.reference, ended_at=begin + end * SECOND
-        )
+        closed = close_interval(reference=interval.reference, ended_at=begin + end * SECOND)
 
         assert all(one <= next_one for one, next_one in pairwise(untils))
         assert closed is not None
@@ -234,6 +233,8 @@ class TestSettle:
         charged_at(NOON + SECOND, interval)
 
         with pytest.raises(settlement.ChargedMeanwhile), transaction.atomic():
-            settlement.settle(stale, until=NOON + HOUR, at=NOON + HOUR)
+            settlement.settle(
+                locking.lock(stale.account_id), stale, until=NOON + HOUR, at=NOON + HOUR
+            )
 
         assert ledger.balance_micros(account.pk) == 100_000_000 - 691

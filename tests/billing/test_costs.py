@@ -12,6 +12,7 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     start,
@@ -61,7 +62,7 @@ class TestCostOf:
         account = make_account()
         interval = start(account)
         for hour in (1, 2, 3):
-            metering.close_interval(reference=interval.reference, ended_at=NOON + hour * HOUR)
+            close_interval(reference=interval.reference, ended_at=NOON + hour * HOUR)
             start(account, sku=interval.sku, reference=interval.reference, at=NOON + hour * HOUR)
 
         with django_assert_num_queries(1):

@@ -16,9 +16,11 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     make_price,
+    open_interval,
     rolled_back,
     start,
 )
@@ -104,7 +106,7 @@ class TestUnfunded:
     def test_forgets_what_has_been_stopped(self) -> None:
         interval = start(make_account(micros=10_000_000))
 
-        metering.close_interval(reference=interval.reference, ended_at=NOON + 9 * HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + 9 * HOUR)
 
         assert funds.unfunded(NOON + 9 * HOUR) == []
 
@@ -153,7 +155,7 @@ class Life:
     def begin(self, choice: int) -> None:
         if self.references:
             try:
-                metering.open_interval(reference=self._one(choice), now=self.now)
+                open_interval(reference=self._one(choice), now=self.now)
             except metering.NothingHeld:
                 return
 
@@ -167,11 +169,11 @@ class Life:
     def stop(self, choice: int) -> None:
         if self.references:
             ended_at = self.now - (choice % 3) * 11 * SECOND
-            metering.close_interval(reference=self._one(choice), ended_at=ended_at)
+            close_interval(reference=self._one(choice), ended_at=ended_at)
 
     def sweep(self, choice: int) -> None:
         for found in funds.unfunded(self.now)[: choice % 3]:
-            metering.close_interval(reference=found.reference, ended_at=found.exhaust_at)
+            close_interval(reference=found.reference, ended_at=found.exhaust_at)
 
     def top_up(self, choice: int) -> None:
         accounts.credit(
@@ -227,7 +229,7 @@ class TestAnAccount:
             act(life, choice)
             assert ledger.balance_micros(life.account.pk) >= 0
         for reference in life.references:
-            metering.close_interval(reference=reference, ended_at=life.now)
+            close_interval(reference=reference, ended_at=life.now)
 
         used = UsageInterval.objects.filter(account=life.account.pk)
         charged = sum(interval.charged_micros for interval in used)

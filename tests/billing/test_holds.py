@@ -14,6 +14,7 @@ from tests.billing.factories import (
     confirm,
     make_account,
     make_price,
+    release,
     start,
 )
 
@@ -102,7 +103,7 @@ class TestRelease:
         account, sku, reference = make_account(), make_price(), uuid4()
         holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
 
-        released = [holds.release(reference=reference, now=NOON) for _ in range(2)]
+        released = [release(reference=reference, now=NOON) for _ in range(2)]
 
         assert released == [True, False]
         assert funds.balance(account.pk, NOON).available_micros == 100_000_000
@@ -114,6 +115,6 @@ class TestRelease:
             account_id=account.pk, sku=interval.sku, reference=reference, runway=HOUR, now=NOON
         )
 
-        holds.release(reference=reference, now=NOON + timedelta(minutes=1))
+        release(reference=reference, now=NOON + timedelta(minutes=1))
 
         assert funds.balance(account.pk, NOON).exhaust_at == NOON + 4 * HOUR

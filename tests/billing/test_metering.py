@@ -15,9 +15,11 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     make_price,
+    open_interval,
     start,
 )
 
@@ -38,21 +40,21 @@ class TestOpenInterval:
     def test_is_said_twice_and_opens_one(self) -> None:
         interval = start(make_account())
 
-        again = metering.open_interval(reference=interval.reference, now=NOON + HOUR)
+        again = open_interval(reference=interval.reference, now=NOON + HOUR)
 
         assert again == interval
         assert UsageInterval.objects.count() == 1
 
     def test_refuses_what_nothing_is_held_for(self) -> None:
         with pytest.raises(NothingHeld):
-            metering.open_interval(reference=uuid4(), now=NOON)
+            open_interval(reference=uuid4(), now=NOON)
 
         assert not UsageInterval.objects.exists()
 
     def test_never_pays_the_second_of_a_restart_twice(self) -> None:
         account = make_account()
         first = start(account)
-        metering.close_interval(reference=first.reference, ended_at=NOON + 10 * SECOND)
+        close_interval(reference=first.reference, ended_at=NOON + 10 * SECOND)
 
         # The clock of another server is behind.
         second = start(account, sku=first.sku, reference=first.reference, at=NOON + 9 * SECOND)
@@ -65,9 +67,7 @@ class TestCloseInterval:
         account = make_account()
         interval = start(account)
 
-        closed = metering.close_interval(
-            reference=interval.reference, ended_at=NOON + 5025.9 * SECOND
-        )
+        closed = close_interval(reference=interval.reference, ended_at=NOON + 5025.9 * SECOND)
 
         assert closed is not None
         assert closed.ended_at == NOON + 5025 * SECOND
@@ -76,10 +76,10 @@ class TestCloseInterval:
 
     def test_changes_nothing_the_second_time(self) -> None:
         interval = start(make_account())
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR)
         entries = LedgerEntry.objects.count()
 
-        again = metering.close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
+        again = close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
 
         assert again is None
         assert LedgerEntry.objects.count() == entries
@@ -88,7 +88,7 @@ class TestCloseInterval:
         account = make_account(micros=10_000_000)
         interval = start(account)
 
-        closed = metering.close_interval(reference=interval.reference, ended_at=NOON + 5 * HOUR)
+        closed = close_interval(reference=interval.reference, ended_at=NOON + 5 * HOUR)
 
         # E6
         assert closed is not None
@@ -102,7 +102,7 @@ class TestCloseInterval:
         rtx4090 = start(account, micros_per_hour=440_000, at=NOON + 600 * SECOND)
 
         ended = [
-            metering.close_interval(reference=one.reference, ended_at=NOON + 9 * HOUR)
+            close_interval(reference=one.reference, ended_at=NOON + 9 * HOUR)
             for one in (h100, rtx4090)
         ]
 
@@ -113,7 +113,7 @@ class TestCloseInterval:
     def test_never_ends_before_it_started(self) -> None:
         interval = start(make_account(), at=NOON + SECOND)
 
-        closed = metering.close_interval(reference=interval.reference, ended_at=NOON)
+        closed = close_interval(reference=interval.reference, ended_at=NOON)
 
         assert closed is not None
         assert closed.ended_at == closed.started_at
@@ -125,7 +125,7 @@ class TestCloseInterval:
         confirm(interval, at=NOON + HOUR)
         charging.charge_due(now=NOON + HOUR)
 
-        closed = metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR / 2)
+        closed = close_interval(reference=interval.reference, ended_at=NOON + HOUR / 2)
 
         assert closed is not None
         assert closed.charged_micros == H100_MICROS // 2
@@ -135,7 +135,7 @@ class TestCloseInterval:
         _, border = month_bounds(month_of(NOON))
         interval = start(make_account(), at=border - 30 * SECOND)
 
-        metering.close_interval(reference=interval.reference, ended_at=border + 30 * SECOND)
+        close_interval(reference=interval.reference, ended_at=border + 30 * SECOND)
 
         # E11b
         entries = LedgerEntry.objects.filter(interval=interval).order_by("period_start")
@@ -148,7 +148,7 @@ class TestCloseInterval:
         account = make_account(micros=691)
         interval = start(account)
 
-        closed = metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        closed = close_interval(reference=interval.reference, ended_at=NOON + HOUR)
 
         # A second costs 691.67 micros: the money ends before it, and nothing is charged.
         assert closed is not None
@@ -182,7 +182,7 @@ class TestConfirm:
 
     def test_leaves_what_has_ended_alone(self) -> None:
         interval = start(make_account())
-        metering.close_interval(reference=interval.reference, ended_at=NOON + SECOND)
+        close_interval(reference=interval.reference, ended_at=NOON + SECOND)
 
         assert metering.confirm(references=[interval.reference], now=NOON + HOUR) == 0
         assert metering.last_confirmed_at(reference=interval.reference) is None
@@ -201,7 +201,7 @@ class TestWhenMoneyComesAfterItHasEnded:
             note="",
             now=NOON + HOUR + 3 * SECOND,
         )
-        closed = metering.close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
+        closed = close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
 
         assert closed is not None
         assert closed.ended_at == NOON + 2 * HOUR
@@ -214,10 +214,10 @@ class TestWhenMoneyComesAfterItHasEnded:
         holds.place(account_id=account.pk, sku=sku, reference=waiting, runway=HOUR, now=NOON)
 
         # The first one's money ended after an hour; nobody stopped it for two.
-        metering.open_interval(reference=waiting, now=NOON + 2 * HOUR)
+        open_interval(reference=waiting, now=NOON + 2 * HOUR)
 
         closed = [
-            metering.close_interval(reference=reference, ended_at=NOON + 3 * HOUR)
+            close_interval(reference=reference, ended_at=NOON + 3 * HOUR)
             for reference in (running.reference, waiting)
         ]
         assert all(closed)

@@ -11,9 +11,11 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     make_price,
+    open_interval,
     start,
 )
 
@@ -32,7 +34,7 @@ class TestOpenInterval:
         holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
         reprice(sku, 2 * H100_MICROS, at=NOON + SECOND)
 
-        interval = metering.open_interval(reference=reference, now=NOON + HOUR)
+        interval = open_interval(reference=reference, now=NOON + HOUR)
 
         assert interval.micros_per_hour == H100_MICROS
 
@@ -41,7 +43,7 @@ class TestOpenInterval:
         holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
         reprice(sku, CHEAPER_MICROS, at=NOON + SECOND)
 
-        interval = metering.open_interval(reference=reference, now=NOON + HOUR)
+        interval = open_interval(reference=reference, now=NOON + HOUR)
 
         assert interval.micros_per_hour == CHEAPER_MICROS
 
@@ -55,7 +57,7 @@ class TestApplyPriceDecreases:
 
         changed = metering.apply_price_decreases(now=NOON + 2000 * SECOND)
         again = metering.apply_price_decreases(now=NOON + 2000 * SECOND)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR)
 
         # E4
         assert (changed, again) == (1, 0)
@@ -71,7 +73,7 @@ class TestApplyPriceDecreases:
         interval = start(account)
         reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
 
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR)
 
         assert ledger.balance_micros(account.pk) == 100_000_000 - 2_240_000
 
@@ -134,7 +136,7 @@ class TestApplyPriceDecreases:
         # Published at its first second, but written down after the charge.
         reprice(interval.sku, CHEAPER_MICROS, at=NOON + 1800 * SECOND)
 
-        metering.close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + 2 * HOUR)
 
         used = H100_MICROS + CHEAPER_MICROS
         assert ledger.balance_micros(account.pk) == 100_000_000 - used

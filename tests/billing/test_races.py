@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
 
 from billing import accounts, audit, charging, funds, holds, ledger, metering, prices, statements
 from billing.ledger import InsufficientFunds
@@ -15,9 +16,11 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     make_price,
+    open_interval,
     start,
 )
 from tests.races import at_once
@@ -107,9 +110,7 @@ class TestChargeDue:
         acts: Iterator[Callable[[], object]] = iter(
             [
                 lambda: charging.charge_due(now=NOON + HOUR),
-                lambda: metering.close_interval(
-                    reference=next(ending), ended_at=NOON + HOUR + 7 * SECOND
-                ),
+                lambda: close_interval(reference=next(ending), ended_at=NOON + HOUR + 7 * SECOND),
                 lambda: metering.confirm(references=references, now=NOON + HOUR + 5 * SECOND),
                 lambda: charging.charge_due(now=NOON + HOUR + 5 * SECOND),
             ]
@@ -122,7 +123,7 @@ class TestChargeDue:
         at_once(act)
 
         for reference in references:
-            metering.close_interval(reference=reference, ended_at=NOON + HOUR + 7 * SECOND)
+            close_interval(reference=reference, ended_at=NOON + HOUR + 7 * SECOND)
         charge = 2_494_841
         assert ledger.balance_micros(account.pk) == 100_000_000 - 4 * charge
         assert audit.differences(now=NOON + 2 * HOUR) == []
@@ -134,9 +135,10 @@ class TestPlace:
 
         def launch() -> bool:
             try:
-                holds.place(
-                    account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON
-                )
+                with transaction.atomic():
+                    holds.place(
+                        account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON
+                    )
             except InsufficientFunds:
                 return False
             return True
@@ -148,9 +150,10 @@ class TestPlace:
 class TestOpenInterval:
     def test_opens_one_meter_of_one_reference(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+        with transaction.atomic():
+            holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
 
-        opened = at_once(lambda: metering.open_interval(reference=reference, now=NOON).pk)
+        opened = at_once(lambda: open_interval(reference=reference, now=NOON).pk)
 
         assert len(set(opened)) == 1
         assert not Hold.objects.filter(released_at=None).exists()
@@ -161,9 +164,7 @@ class TestCloseInterval:
         account = make_account()
         interval = start(account)
 
-        closed = at_once(
-            lambda: metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
-        )
+        closed = at_once(lambda: close_interval(reference=interval.reference, ended_at=NOON + HOUR))
 
         assert len([one for one in closed if one is not None]) == 1
         assert ledger.balance_micros(account.pk) == 100_000_000 - H100_MICROS

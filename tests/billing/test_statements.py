@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from billing import accounts, charging, funds, ledger, metering, prices, statements
+from billing import accounts, charging, funds, ledger, prices, statements
 from billing.models import Account, EntryKind, Statement, StatementLine
 from billing.rating.intervals import month_bounds
 from billing.rating.statement import MonthlyStatement
@@ -19,6 +19,7 @@ from tests.billing.factories import (
     HOUR,
     NOON,
     SECOND,
+    close_interval,
     confirm,
     make_account,
     start,
@@ -40,7 +41,7 @@ class TestIssue:
     def test_has_a_line_for_each_credit_and_each_run_at_a_price(self) -> None:
         account = make_account()
         interval = start(account)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + 5025 * SECOND)
+        close_interval(reference=interval.reference, ended_at=NOON + 5025 * SECOND)
 
         issued = issue(account)
 
@@ -59,9 +60,9 @@ class TestIssue:
     def test_joins_the_runs_of_one_reference_at_one_price(self) -> None:
         account = make_account()
         interval = start(account)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR)
         start(account, sku=interval.sku, reference=interval.reference, at=NOON + 2 * HOUR)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + 3 * HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + 3 * HOUR)
 
         _, usage = issue(account).lines
 
@@ -76,7 +77,7 @@ class TestIssue:
             note="",
             now=NOON,
         )
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR)
 
         _, *usage = issue(account).lines
 
@@ -89,7 +90,7 @@ class TestIssue:
     def test_shares_a_run_over_the_border_with_the_next_month(self) -> None:
         account = make_account()
         interval = start(account, at=BORDER - 30 * SECOND)
-        metering.close_interval(reference=interval.reference, ended_at=BORDER + 30 * SECOND)
+        close_interval(reference=interval.reference, ended_at=BORDER + 30 * SECOND)
 
         first = issue(account)
         second = issue(account, FEBRUARY, now=month_bounds(FEBRUARY)[1])
@@ -104,7 +105,7 @@ class TestIssue:
     def test_shows_what_was_used_at_no_price(self) -> None:
         account = make_account()
         free = start(account, micros_per_hour=0)
-        metering.close_interval(reference=free.reference, ended_at=NOON + HOUR)
+        close_interval(reference=free.reference, ended_at=NOON + HOUR)
 
         usage = issue(account).lines[-1]
 
@@ -115,7 +116,7 @@ class TestIssue:
         interval = start(account)
         confirm(interval, at=NOON + HOUR)
         charging.charge_due(now=NOON + HOUR)
-        metering.close_interval(reference=interval.reference, ended_at=NOON + HOUR / 2)
+        close_interval(reference=interval.reference, ended_at=NOON + HOUR / 2)
 
         _, usage = issue(account).lines
 
@@ -128,7 +129,7 @@ class TestIssue:
         charging.charge_due(now=BORDER)
         issue(account)
 
-        metering.close_interval(reference=interval.reference, ended_at=BORDER - HOUR / 2)
+        close_interval(reference=interval.reference, ended_at=BORDER - HOUR / 2)
 
         second = issue(account, FEBRUARY, now=month_bounds(FEBRUARY)[1])
         [line] = second.lines
@@ -213,7 +214,7 @@ class TestAnIssuedStatement:
     def test_is_read_back_as_it_was(self, django_assert_num_queries: Callable[[int], Any]) -> None:
         account = make_account()
         interval = start(account, at=BORDER - 30 * SECOND)
-        metering.close_interval(reference=interval.reference, ended_at=BORDER + 30 * SECOND)
+        close_interval(reference=interval.reference, ended_at=BORDER + 30 * SECOND)
         first = issue(account)
         second = issue(account, FEBRUARY, now=month_bounds(FEBRUARY)[1])
 
@@ -230,7 +231,7 @@ class TestIssueDue:
         account = make_account()
         make_account(micros=0)
         interval = start(account, at=BORDER + HOUR)
-        metering.close_interval(reference=interval.reference, ended_at=BORDER + 2 * HOUR)
+        close_interval(reference=interval.reference, ended_at=BORDER + 2 * HOUR)
         later = month_bounds(date(2026, 5, 1))[0]
 
         issued = [statements.issue_due(now=later + HOUR) for _ in range(2)]
@@ -311,7 +312,7 @@ def test_a_year_of_statements_adds_up_to_the_ledger() -> None:
     for day in range(0, 365, 11):
         reference, at = uuid4(), NOON + timedelta(days=day)
         start(account, sku=longest.sku, reference=reference, at=at)
-        metering.close_interval(reference=reference, ended_at=at + timedelta(days=13, seconds=day))
+        close_interval(reference=reference, ended_at=at + timedelta(days=13, seconds=day))
     accounts.credit(
         account_id=account.pk,
         amount_micros=123,
@@ -321,7 +322,7 @@ def test_a_year_of_statements_adds_up_to_the_ledger() -> None:
         now=NOON + timedelta(days=100),
     )
     the_end = NOON + timedelta(days=400)
-    metering.close_interval(reference=longest.reference, ended_at=the_end)
+    close_interval(reference=longest.reference, ended_at=the_end)
 
     statements.issue_due(now=the_end + timedelta(days=40))
 

@@ -39,7 +39,7 @@ def make_running_instance() -> Instance:
     instance = make_instance()
     make_node(gpus=1)
     cycle.run(now=NOON)
-    reports.record_started(instance=instance, endpoints={}, now=NOON)
+    reports.record_started({instance.pk: {}}, now=NOON)
     instance.refresh_from_db()
     return instance
 

@@ -29,7 +29,7 @@ HOUR = timedelta(hours=1)
 def make_running_instance() -> Instance:
     instance = make_instance(actor=make_member())
     cycle.run(now=NOON)
-    reports.record_started(instance=instance, endpoints={}, now=NOON)
+    reports.record_started({instance.pk: {}}, now=NOON)
     return instance
 
 

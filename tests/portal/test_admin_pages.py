@@ -32,7 +32,7 @@ def make_house() -> None:
     running, _ = make_instance(), make_instance()
     fleet.create_join_token(by=None, now=NOON)
     cycle.run(now=NOON)
-    reports.record_started(instance=running, endpoints={}, now=NOON)
+    reports.record_started({running.pk: {}}, now=NOON)
     Statement.objects.create(
         account=running.team.account,
         month=NOON.date(),

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from billing import metering, statements
+from billing import statements
 from portal.accounts.models import Member
 from portal.accounts.roles import Scope
 from portal.instances.models import Instance
+from tests.billing.factories import close_interval, open_interval
 from tests.factories import H100_MICROS, NOON, make_instance, make_member, make_team
 from tests.portal.callers import by_token, problem
 
@@ -20,8 +21,8 @@ def use(member: Member, *, seconds: int, after: timedelta = timedelta(0)) -> Ins
     """An instance that ran for `seconds`, at $2.49 an hour."""
     instance = make_instance(actor=member)
     started_at = NOON + after
-    metering.open_interval(reference=instance.pk, now=started_at)
-    metering.close_interval(reference=instance.pk, ended_at=started_at + timedelta(seconds=seconds))
+    open_interval(reference=instance.pk, now=started_at)
+    close_interval(reference=instance.pk, ended_at=started_at + timedelta(seconds=seconds))
     return instance
 
 

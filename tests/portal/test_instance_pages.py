@@ -15,6 +15,7 @@ from portal.catalog.models import Plan
 from portal.instances.lifecycle import Why
 from portal.instances.models import Instance, Phase, Reason, State
 from portal.instances.operations import ending, reports
+from portal.instances.operations.reports import Ended, Progress
 from tests.factories import make_image, make_instance, make_member, make_plan, make_team
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +40,7 @@ def make_running(member: Member) -> Instance:
     now = timezone.now()
     reports.record_placed(instance_ids=[instance.pk], node_name="mill", simulated=False, now=now)
     instance.refresh_from_db()
-    reports.record_started(instance=instance, endpoints={"8888": "10.0.0.9:30001"}, now=now)
+    reports.record_started({instance.pk: {"8888": "10.0.0.9:30001"}}, now=now)
     instance.refresh_from_db()
     return instance
 
@@ -119,7 +120,7 @@ class TestInstancePage:
             instance_ids=[instance.pk], node_name="mill", simulated=True, now=timezone.now()
         )
         instance.refresh_from_db()
-        reports.record_progress(instance=instance, phase=Phase.PULLING, percent=62)
+        reports.record_progress({instance.pk: Progress(Phase.PULLING, 62)})
 
         page = signed_in(member).get(reverse("instances:detail", args=[instance.pk])).text
 
@@ -326,7 +327,7 @@ def test_a_failed_instance_says_why_in_words(member: Member) -> None:
     reports.record_placed(instance_ids=[instance.pk], node_name="mill", simulated=False, now=now)
     instance.refresh_from_db()
     why = Why(Reason.IMAGE_UNAVAILABLE, "The registry has no such image.")
-    reports.record_ended(instance=instance, why=why, now=now)
+    reports.record_over({instance.pk: Ended(why)}, now=now)
 
     page = signed_in(member).get(reverse("instances:detail", args=[instance.pk])).text
 

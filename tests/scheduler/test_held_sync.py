@@ -19,6 +19,7 @@ from portal import hints
 from portal.instances.models import Instance, State
 from portal.instances.operations import ending
 from scheduler import cycle, leases
+from scheduler.leases import LiveLease
 from scheduler.models import Lease, Node
 from tests.factories import make_instance, make_member
 from tests.nodes import TestNode, enroll_node
@@ -90,7 +91,7 @@ class TestAHeldSync:
         instance = make_instance(now=timezone.now())
         read, commits = leases.live_leases, [lambda: cycle.run(now=timezone.now())]
 
-        def read_and_be_overtaken(of: Node) -> list[Lease]:
+        def read_and_be_overtaken(of: Node) -> list[LiveLease]:
             seen = read(of)
             if overtake and commits:
                 commits.pop()()
@@ -114,7 +115,7 @@ class TestAHeldSync:
         node = enroll_node()
         instance = make_instance(now=timezone.now())
         cycle.run(now=timezone.now())
-        leases.end(Lease.objects.get(), now=timezone.now())
+        leases.end([Lease.objects.get().pk], now=timezone.now())
         key = (str(instance.pk), 1)
         node.seen = {key: SeenInstance(*key, Phase.STOPPING)}
         known = node.sync()

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from billing import funds, holds, metering
+from billing import funds, metering
 from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Permission
 from portal.errors import Conflict, DomainError, Forbidden
@@ -108,10 +108,9 @@ def _take_out(instance: Instance, wanted: Wanted, why: Why, *, now: datetime) ->
             f"“{instance.name}” has ended ({instance.get_state_display().lower()}).",
             next_step="Launch a new instance.",
         )
-    interval = metering.close_interval(reference=instance.pk, ended_at=why.effective_at or now)
-    holds.release(reference=instance.pk, now=now)
-    if interval is not None:
-        why = replace(why, effective_at=interval.ended_at)
+    closed = metering.close_intervals(ends={instance.pk: why.effective_at or now}, now=now)
+    if instance.pk in closed:
+        why = replace(why, effective_at=closed[instance.pk])
     end = State.TERMINATED if wanted == Wanted.TERMINATED else State.STOPPED
     if state in (State.STARTING, State.RUNNING):
         lifecycle.advance([instance.pk], to=State.STOPPING, why=why, at=now, wanted=wanted)

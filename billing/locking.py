@@ -1,0 +1,109 @@
+"""An account under its lock: read once, and changed in memory as in the database.
+
+Whatever opens, closes, charges, holds or credits takes the lock first, so that each sees what the
+others did, and no two wait for each other.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Sum
+
+from billing.models import Account, Hold, UsageInterval
+from billing.rating import charge
+from billing.rating.charge import Burn
+from billing.rating.intervals import seconds_between, whole_seconds
+
+
+@dataclass(slots=True)
+class LockedAccount:
+    """What an account has, and what it burns, until the transaction ends.
+
+    `burning` holds its open intervals that cost something, by id. Micros throughout.
+    """
+
+    pk: int
+    balance_micros: int
+    floor_micros: int
+    exhaust_at: datetime | None
+    held_micros: int = 0
+    burning: dict[int, Burn] = field(default_factory=dict)
+    _stored_exhaust_at: datetime | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stored_exhaust_at = self.exhaust_at
+
+    @property
+    def unheld_micros(self) -> int:
+        return self.balance_micros - self.floor_micros - self.held_micros
+
+    @property
+    def burn_micros_per_hour(self) -> int:
+        return sum(burn.micros_per_hour for burn in self.burning.values())
+
+    def available_micros(self, now: datetime) -> int:
+        """What a launch may count on: what is unconfirmed counts as used."""
+        last = whole_seconds(now if self.exhaust_at is None else min(now, self.exhaust_at))
+        return self.unheld_micros - sum(_accrued(burn, last) for burn in self.burning.values())
+
+    def note(self, interval: UsageInterval, *, charged_micros: int = 0) -> None:
+        """Take in that an interval was opened, was charged `charged_micros` more, or has ended."""
+        self.balance_micros -= charged_micros
+        if interval.ended_at is not None:
+            self.burning.pop(interval.pk, None)
+        elif interval.micros_per_hour:
+            self.burning[interval.pk] = Burn(
+                interval.micros_per_hour,
+                interval.started_at,
+                interval.charged_until,
+                interval.charged_micros,
+            )
+
+    def reckon(self) -> None:
+        """Compute when it is used up, from what is known of it now."""
+        self.exhaust_at = charge.exhaust_at(
+            available_micros=self.unheld_micros, burns=self.burning.values()
+        )
+
+    def save(self) -> None:
+        """Store when it is used up, where that has changed."""
+        if self.exhaust_at != self._stored_exhaust_at:
+            Account.objects.filter(pk=self.pk).update(exhaust_at=self.exhaust_at)
+            self._stored_exhaust_at = self.exhaust_at
+
+
+def lock(account_id: int) -> LockedAccount:
+    """Three statements. Raises KeyError where there is no such account."""
+    return lock_all([account_id])[account_id]
+
+
+def lock_all(account_ids: Collection[int]) -> dict[int, LockedAccount]:
+    """Locked in the order of their ids; three statements for any number."""
+    rows = Account.objects.filter(pk__in=account_ids).order_by("pk").select_for_update(no_key=True)
+    accounts = {
+        pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
+        for pk, balance, floor, exhaust_at in rows.values_list(
+            "pk", "balance_micros", "floor_micros", "exhaust_at"
+        )
+    }
+    # Read by statements that begin once the lock is held: they see what others did before.
+    held = Hold.objects.filter(account__in=accounts, released_at=None).values_list("account")
+    for pk, micros in held.annotate(Sum("amount_micros")):
+        accounts[pk].held_micros = micros
+    burning = UsageInterval.objects.filter(
+        account__in=accounts, ended_at=None, micros_per_hour__gt=0
+    ).values_list(
+        "account", "pk", "micros_per_hour", "started_at", "charged_until", "charged_micros"
+    )
+    for account_id, interval_id, rate, started_at, until, charged in burning:
+        accounts[account_id].burning[interval_id] = Burn(rate, started_at, until, charged)
+    return accounts
+
+
+def _accrued(burn: Burn, last: datetime) -> int:
+    until = max(last, burn.charged_until)
+    cost = charge.charged_micros(
+        micros_per_hour=burn.micros_per_hour, seconds=seconds_between(burn.started_at, until)
+    )
+    return cost - burn.charged_micros

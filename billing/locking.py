@@ -14,6 +14,7 @@ from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
 from billing.rating.intervals import seconds_between, whole_seconds
+from database.compiled import Compiled, param
 
 
 @dataclass(slots=True)
@@ -78,26 +79,42 @@ def lock(account_id: int) -> LockedAccount:
     return lock_all([account_id])[account_id]
 
 
-def lock_all(account_ids: Collection[int]) -> dict[int, LockedAccount]:
-    """Locked in the order of their ids; three statements for any number."""
-    rows = Account.objects.filter(pk__in=account_ids).order_by("pk").select_for_update(no_key=True)
-    accounts = {
-        pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
-        for pk, balance, floor, exhaust_at in rows.values_list(
-            "pk", "balance_micros", "floor_micros", "exhaust_at"
-        )
-    }
-    # Read by statements that begin once the lock is held: they see what others did before.
-    held = Hold.objects.filter(account__in=accounts, released_at=None).values_list("account")
-    for pk, micros in held.annotate(Sum("amount_micros")):
-        accounts[pk].held_micros = micros
-    burning = UsageInterval.objects.filter(
-        account__in=accounts, ended_at=None, micros_per_hour__gt=0
+_LOCK = Compiled(
+    lambda: (
+        Account.objects.filter(pk__any=param("pks"))
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list("pk", "balance_micros", "floor_micros", "exhaust_at")
+    )
+)
+_HELD = Compiled(
+    lambda: (
+        Hold.objects.filter(account__any=param("pks"), released_at=None)
+        .values_list("account")
+        .annotate(Sum("amount_micros"))
+    )
+)
+_BURNING = Compiled(
+    lambda: UsageInterval.objects.filter(
+        account__any=param("pks"), ended_at=None, micros_per_hour__gt=0
     ).values_list(
         "account", "pk", "micros_per_hour", "started_at", "charged_until", "charged_micros"
     )
-    for account_id, interval_id, rate, started_at, until, charged in burning:
-        accounts[account_id].burning[interval_id] = Burn(rate, started_at, until, charged)
+)
+
+
+def lock_all(account_ids: Collection[int]) -> dict[int, LockedAccount]:
+    """Locked in the order of their ids; three statements for any number."""
+    pks = list(account_ids)
+    accounts = {
+        pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
+        for pk, balance, floor, exhaust_at in _LOCK(pks=pks)
+    }
+    # Read by statements that begin once the lock is held: they see what others did before.
+    for pk, micros in _HELD(pks=pks):
+        accounts[pk].held_micros = micros
+    for pk, interval_id, *burn in _BURNING(pks=pks):
+        accounts[pk].burning[interval_id] = Burn(*burn)
     return accounts
 
 

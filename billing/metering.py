@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, Max, OuterRef, QuerySet
+from django.db.models import Exists, Max, OuterRef
 from django.db.models.functions import Least
 
 from billing import funds, holds, locking, prices
@@ -14,6 +14,7 @@ from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
 from billing.settlement import settle
+from database.compiled import Compiled, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,31 @@ class NothingHeld(LookupError):
     """Nothing was set aside for the reference, so its meter cannot open."""
 
 
+_RUNNING = Compiled(
+    lambda: UsageInterval.objects.filter(
+        reference__any=param("references"), ended_at=None
+    ).values_list()
+)
+_LAST_ENDS = Compiled(
+    lambda: (
+        UsageInterval.objects.filter(reference__any=param("references"))
+        .values_list("reference")
+        .annotate(Max("ended_at"))
+    )
+)
+_ACCOUNTS_OF = Compiled(
+    lambda: (
+        UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
+        .values_list("account")
+        .union(
+            Hold.objects.filter(reference__any=param("references"), released_at=None).values_list(
+                "account"
+            )
+        )
+    )
+)
+
+
 def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID, datetime]:
     """Start the meter of each reference at the price its hold pinned, or a lower one of today.
 
@@ -61,12 +87,11 @@ def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID,
     accounts = locking.lock_all(_accounts_of(references))
     held = holds.release(accounts, references, now=now)
     opened = _start_held(accounts, held, now=now)
-    missing = set(references) - opened.keys()
-    if missing:
-        running = _open_intervals(missing)
-        opened |= dict(running.values_list("reference", "started_at"))
-    if len(opened) < len(set(references)):
-        raise NothingHeld(f"nothing is held for {missing - opened.keys()}")
+    if missing := set(references) - opened.keys():
+        running: list[UsageInterval] = _RUNNING.models(references=list(missing))
+        opened |= {interval.reference: interval.started_at for interval in running}
+    if missing := set(references) - opened.keys():
+        raise NothingHeld(f"nothing is held for {missing}")
     for account in accounts.values():
         account.save()
     return opened
@@ -82,7 +107,8 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     """
     accounts = locking.lock_all(_accounts_of(ends))
     released = holds.release(accounts, ends, now=now)
-    closing = sorted(_open_intervals(ends), key=lambda interval: ends[interval.reference])
+    closing: list[UsageInterval] = _RUNNING.models(references=list(ends))
+    closing.sort(key=lambda interval: ends[interval.reference])
     later = prices.since(closing)
     closed = {
         interval.reference: _close(
@@ -115,7 +141,8 @@ def confirm(*, references: Collection[UUID], now: datetime) -> int:
 
 def last_confirmed_at(*, reference: UUID) -> datetime | None:
     """When the use of `reference` was last seen to go on; None where no meter runs."""
-    return _open_intervals([reference]).values_list("confirmed_at", flat=True).first()
+    running: list[UsageInterval] = _RUNNING.models(references=[reference])
+    return running[0].confirmed_at if running else None
 
 
 def apply_price_decreases(*, now: datetime, limit: int = 1000) -> int:
@@ -225,15 +252,9 @@ def _lower(later: Sequence[Price], interval: UsageInterval, *, until: datetime) 
     ]
 
 
-def _open_intervals(references: Collection[UUID]) -> QuerySet[UsageInterval]:
-    return UsageInterval.objects.filter(reference__in=references, ended_at=None)
-
-
 def _accounts_of(references: Collection[UUID]) -> list[int]:
-    """Whose meters run, or whose money is held, for `references`; one query."""
-    held = Hold.objects.filter(reference__in=references, released_at=None)
-    running = _open_intervals(references).values_list("account")
-    return [account_id for (account_id,) in running.union(held.values_list("account"))]
+    """Whose meters run, or whose money is held, for `references`."""
+    return [account_id for (account_id,) in _ACCOUNTS_OF(references=list(references))]
 
 
 def _close(
@@ -252,8 +273,7 @@ def _close(
 def _start_held(
     accounts: Mapping[int, LockedAccount], held: Collection[Hold], *, now: datetime
 ) -> dict[UUID, datetime]:
-    earlier = UsageInterval.objects.filter(reference__in=[hold.reference for hold in held])
-    last_ends = dict(earlier.values_list("reference").annotate(Max("ended_at")))
+    last_ends = dict(_LAST_ENDS(references=[hold.reference for hold in held]))
     # A restart within the second of the stop does not pay that second twice.
     starts = {
         hold.reference: max(whole_seconds(now), last_ends.get(hold.reference) or whole_seconds(now))

@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
 from billing.rating.money import check_rate
+from database.compiled import Compiled, param
 
 
 class UnknownPrice(LookupError):
@@ -57,12 +58,28 @@ def publish(
     return book
 
 
+_PRICE_AT = Compiled(
+    lambda: (
+        Price.objects.filter(book__effective_from__lte=param("moment"), sku=param("sku"))
+        .order_by("-book__version")
+        .values_list()[:1]
+    )
+)
+_CAME_LATER = Compiled(
+    lambda: (
+        came_into_force()
+        .filter(sku__any=param("skus"), book__effective_from__gt=param("first"))
+        .values_list("pk")
+    )
+)
+
+
 def price_at(sku: str, moment: datetime) -> Price:
     """The price of a sku at a moment. Raises UnknownPrice."""
-    price = _in_force(moment).filter(sku=sku).order_by("-book__version").first()
-    if price is None:
+    prices: list[Price] = _PRICE_AT.models(sku=sku, moment=moment)
+    if not prices:
         raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
-    return price
+    return prices[0]
 
 
 def current_rates(moment: datetime) -> dict[str, int]:
@@ -85,10 +102,11 @@ def since(intervals: Collection[UsageInterval]) -> list[Price]:
     if not intervals:
         return []
     first = min(interval.started_at for interval in intervals)
-    later = came_into_force().filter(
-        sku__in={interval.sku for interval in intervals}, book__effective_from__gt=first
-    )
-    return list(later.order_by("book__version"))
+    skus = list({interval.sku for interval in intervals})
+    later = [pk for (pk,) in _CAME_LATER(skus=skus, first=first)]
+    if not later:
+        return []
+    return list(Price.objects.filter(pk__in=later).select_related("book").order_by("book__version"))
 
 
 def _checked(sku: str, rate: object) -> int:

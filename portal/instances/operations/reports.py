@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import metering
+from database.compiled import Compiled, param
 from portal import hints
 from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
@@ -170,13 +171,21 @@ def record_over(told: Mapping[UUID, Over], *, now: datetime) -> Mapping[UUID, St
     return _make(moves, now=now)
 
 
+_LOCK = Compiled(
+    lambda: (
+        Instance.objects.filter(pk__any=param("pks"))
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list("pk", "state", "wanted", "reason", "explanation", "start_attempts")
+    )
+)
+
+
 def _lock(pks: Iterable[UUID]) -> dict[UUID, _Standing]:
     """In the order of their ids, so that of two reports at once one waits for the other."""
-    rows = Instance.objects.filter(pk__in=pks).order_by("pk").select_for_update(no_key=True)
-    columns = ("pk", "state", "wanted", "reason", "explanation", "start_attempts")
     return {
         pk: _Standing(pk, State(state), Wanted(wanted), Reason(reason), *rest)
-        for pk, state, wanted, reason, *rest in rows.values_list(*columns)
+        for pk, state, wanted, reason, *rest in _LOCK(pks=list(pks))
     }
 
 

@@ -1,6 +1,7 @@
 """Ticks of the scheduler room."""
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
 from portal import hints
@@ -11,7 +12,7 @@ from scheduler import availability, cycle, leases
 def run_cycle(**_: object) -> None:
     """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
     with cycle.alone():
-        hints.begin_task(hints.SCHEDULER_CYCLE)
+        hints.begin_task(hints.SCHEDULER_CYCLE, spacing=settings.SCHEDULER_CYCLE_SPACING)
         cycle.run(now=timezone.now())
 
 

@@ -1,7 +1,6 @@
 """One scheduling cycle: look, decide, commit."""
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -14,13 +13,13 @@ from django.db.models import Exists, OuterRef, Q, Sum
 from psycopg import Error as PsycopgError
 
 from portal import hints
-from portal.catalog.models import Plan
 from portal.instances.models import Instance, State
 from portal.instances.operations import reports
+from scheduler.capacity import MIB_PER_GIB, free_nodes
 from scheduler.models import Allocation, Gpu, Lease, Node
 from scheduler.placement.explain import sentence
 from scheduler.placement.place import place
-from scheduler.placement.snapshot import Assignment, Demand, FreeNode, Shape
+from scheduler.placement.snapshot import Assignment, Demand, Shape
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,6 @@ RACE_CONSTRAINTS = {
     "instance_has_one_live_lease",
     "lease_generation_once_per_instance",
 }
-MIB_PER_GIB = 1024
 CYCLE_LOCK = 7_210_002
 ALONE_WITHIN = timedelta(seconds=5)
 
@@ -71,10 +69,6 @@ def alone() -> Iterator[None]:
             cursor.execute("SELECT pg_advisory_unlock_all()")
 
 
-def shape_of(plan: Plan) -> Shape:
-    return Shape(plan.gpu_model, plan.gpu_count, plan.vcpus, plan.memory_gib * MIB_PER_GIB)
-
-
 def queued_demands(*, limit: int) -> list[Demand]:
     """What waits, in queue order; an instance whose last lease still ends waits a little more."""
     ending = Lease.objects.filter(instance=OuterRef("pk"), ended_at=None)
@@ -95,36 +89,6 @@ def waiting_for_their_last_node() -> dict[UUID, str]:
         instance_id: f"Waits until node {node} has removed its last container."
         for instance_id, node in ending.values_list("instance", "node__name")
     }
-
-
-def free_nodes(*, now: datetime) -> list[FreeNode]:
-    """Every node that takes work, with what is free on it. Four queries."""
-    nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
-    held = set(Allocation.objects.filter(released_at=None).values_list("gpu_id", flat=True))
-    free: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    usable = Gpu.objects.usable().order_by("node_id", "uuid")
-    for gpu_id, node_id, model, uuid in usable.values_list("pk", "node_id", "model", "uuid"):
-        of_model = free[node_id][model]  # there, and empty, where all are held
-        if gpu_id not in held:
-            of_model.append(uuid)
-    used_vcpus: dict[int, int] = defaultdict(int)
-    used_mib: dict[int, int] = defaultdict(int)
-    leased = Lease.objects.filter(ended_at=None).values_list(
-        "node_id", "instance__plan__vcpus", "instance__plan__memory_gib"
-    )
-    for node_id, vcpus, memory_gib in leased:
-        used_vcpus[node_id] += vcpus
-        used_mib[node_id] += memory_gib * MIB_PER_GIB
-    rows = nodes.order_by("pk").values_list("pk", "vcpus", "memory_mib")
-    return [
-        FreeNode(
-            node_id=node_id,
-            gpu_uuids={model: tuple(uuids) for model, uuids in free[node_id].items()},
-            vcpus=vcpus - used_vcpus[node_id],
-            memory_mib=memory_mib - used_mib[node_id],
-        )
-        for node_id, vcpus, memory_mib in rows
-    ]
 
 
 def commit(assignment: Assignment, *, now: datetime) -> bool:

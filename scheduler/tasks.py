@@ -19,8 +19,7 @@ def run_cycle(**_: object) -> None:
 @shared_task(name="scheduler.publish_availability")
 def publish_availability(**_: object) -> None:
     """Tick. Safe to run late, twice, or at the same time as itself."""
-    now = timezone.now()
-    availability.publish(cycle.free_nodes(now=now), now=now)
+    availability.publish(now=timezone.now())
 
 
 @shared_task(name="scheduler.expire_leases")

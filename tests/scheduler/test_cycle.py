@@ -7,6 +7,7 @@ from portal.accounts.models import PriorityClass, Team
 from portal.catalog.models import Availability
 from portal.instances.models import Reason, State
 from scheduler import availability, cycle, fleet
+from scheduler.capacity import free_nodes
 from scheduler.models import Allocation, Lease
 from scheduler.placement.place import place
 from tests.factories import (
@@ -108,7 +109,7 @@ class TestRun:
         make_instance(plan=plan)
 
         cycle.run(now=NOON)
-        availability.publish(cycle.free_nodes(now=NOON), now=NOON)
+        availability.publish(now=NOON)
 
         row = Availability.objects.get(plan=plan)
         assert (row.free_now, row.total) == (1, 2)
@@ -123,7 +124,7 @@ class TestRun:
             make_instance(plan=plan)
         cycle.run(now=NOON)
 
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(5):
             cycle.run(now=NOON)
 
     def test_costs_two_queries_when_nothing_waits(
@@ -139,7 +140,7 @@ class TestCommit:
     def test_changes_nothing_where_the_node_was_cordoned_meanwhile(self) -> None:
         node = make_node(gpus=1)
         instance = make_instance()
-        [assignment] = place(cycle.queued_demands(limit=9), cycle.free_nodes(now=NOON)).assignments
+        [assignment] = place(cycle.queued_demands(limit=9), free_nodes(now=NOON)).assignments
         fleet.cordon(node=node, now=NOON)
 
         committed = cycle.commit(assignment, now=NOON)

@@ -212,7 +212,7 @@ class Replay:
         free = [node for node in capacity.free_nodes(now=at) if node.node_id in ours]
         demand = Demand(instance.pk, capacity.shape_of(instance.plan))
         [assignment] = place([demand], free).assignments
-        if not cycle.commit(assignment, now=at):
+        if not cycle.commit([assignment], now=at):
             raise Conflict(f"Somebody else took the GPUs of “{instance.name}”.")
         return ours[assignment.node_id]
 

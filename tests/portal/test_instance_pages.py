@@ -129,7 +129,7 @@ class TestInstancePage:
 
     def test_escapes_what_comes_from_a_node(self, member: Member) -> None:
         instance = make_instance(actor=member)
-        reports.record_waiting(explanations={instance.pk: "<script>alert(1)</script>"})
+        reports.record_waiting(sentence="<script>alert(1)</script>", instance_ids=[instance.pk])
 
         page = signed_in(member).get(reverse("instances:detail", args=[instance.pk])).text
 

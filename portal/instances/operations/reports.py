@@ -79,19 +79,17 @@ class _Move:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
-    """Say of queued instances what they wait for; only changed sentences are written."""
-    if not explanations:
-        return 0
-    queued = Instance.objects.filter(pk__in=explanations, state=State.QUEUED)
-    changed = 0
-    for instance in queued.only("pk", "explanation"):
-        sentence = explanations[instance.pk]
-        if instance.explanation != sentence:
-            changed += Instance.objects.filter(pk=instance.pk, state=State.QUEUED).update(
-                reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
-            )
-    return changed
+@transaction.atomic(savepoint=False)
+def record_waiting(*, sentence: str, instance_ids: Collection[UUID]) -> None:
+    """Say of queued instances what they wait for.
+
+    One that somebody moves just now is passed over: no worker waits for a sentence.
+    """
+    queued = Instance.objects.filter(pk__in=instance_ids, state=State.QUEUED)
+    unlocked = queued.select_for_update(no_key=True, skip_locked=True)
+    Instance.objects.filter(pk__in=unlocked.values("pk")).update(
+        reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
+    )
 
 
 def record_placed(

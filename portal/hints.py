@@ -61,6 +61,12 @@ def begin_task(name: str, *, spacing: timedelta) -> None:
         together.execute()
 
 
+def forget_spacing(name: str) -> None:
+    """Called by a run that found nothing to do: it cost little, so the next may begin at once."""
+    with contextlib.suppress(redis.RedisError):
+        _client().delete(_spaced(name))
+
+
 def _pending(name: str) -> str:
     return f"hint:{name}:pending"
 

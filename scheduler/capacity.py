@@ -8,6 +8,7 @@ from datetime import datetime
 from django.conf import settings
 from django.db.models import FilteredRelation, Q, QuerySet, Sum
 
+from database.compiled import Compiled, param
 from portal.catalog.models import Plan
 from scheduler.models import Gpu, Node
 from scheduler.placement.snapshot import FreeNode, Shape
@@ -31,6 +32,34 @@ class _SeenGpu:
     held: bool
 
 
+def _nodes_that_take_work() -> QuerySet[Node]:
+    return Node.objects.taking_work(seen_after=param("seen_after"))
+
+
+_NODES = Compiled(
+    lambda: (
+        _nodes_that_take_work()
+        .annotate(
+            live=FilteredRelation("leases", condition=Q(leases__ended_at=None)),
+            used_vcpus=Sum("live__instance__plan__vcpus", default=0),
+            used_gib=Sum("live__instance__plan__memory_gib", default=0),
+        )
+        .values_list(
+            "pk", "vcpus", "memory_mib", "used_vcpus", "used_gib", "simulated", "simulated_gpus"
+        )
+    )
+)
+_GPUS = Compiled(
+    lambda: (
+        Gpu.objects.usable()
+        .filter(node__in=_nodes_that_take_work())
+        .annotate(live=FilteredRelation("allocations", condition=Q(allocations__released_at=None)))
+        .order_by("uuid")
+        .values_list("node", "model", "uuid", "live")
+    )
+)
+
+
 def shape_of(plan: Plan) -> Shape:
     return Shape(plan.gpu_model, plan.gpu_count, plan.vcpus, plan.memory_gib * MIB_PER_GIB)
 
@@ -42,16 +71,9 @@ def free_nodes(*, now: datetime) -> list[FreeNode]:
 
 def capacities(*, now: datetime) -> list[Capacity]:
     """Every node that takes work. Two queries and no lock: what they say may have passed."""
-    nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
-    gpus = _usable_gpus(nodes)
-    live = FilteredRelation("leases", condition=Q(leases__ended_at=None))
-    rows = nodes.annotate(
-        live=live,
-        used_vcpus=Sum("live__instance__plan__vcpus", default=0),
-        used_gib=Sum("live__instance__plan__memory_gib", default=0),
-    ).values_list(
-        "pk", "vcpus", "memory_mib", "used_vcpus", "used_gib", "simulated", "simulated_gpus"
-    )
+    seen_after = now - settings.NODE_SUSPECT_AFTER
+    gpus = _usable_gpus(seen_after)
+    rows = _NODES(seen_after=seen_after)
     return [
         Capacity(
             free=FreeNode(
@@ -67,12 +89,10 @@ def capacities(*, now: datetime) -> list[Capacity]:
     ]
 
 
-def _usable_gpus(nodes: QuerySet[Node]) -> dict[int, list[_SeenGpu]]:
+def _usable_gpus(seen_after: datetime) -> dict[int, list[_SeenGpu]]:
     """By node, and in the order of their UUIDs: one snapshot always gives one plan."""
-    live = FilteredRelation("allocations", condition=Q(allocations__released_at=None))
-    usable = Gpu.objects.usable().filter(node__in=nodes).annotate(live=live).order_by("uuid")
     by_node = defaultdict(list)
-    for node_id, model, uuid, allocation in usable.values_list("node", "model", "uuid", "live"):
+    for node_id, model, uuid, allocation in _GPUS(seen_after=seen_after):
         by_node[node_id].append(_SeenGpu(model, uuid, held=allocation is not None))
     return by_node
 

@@ -6,15 +6,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.db.models import FilteredRelation, OuterRef, Q, Subquery, Sum
+from django.db.models import FilteredRelation, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 from psycopg import Error as PsycopgError
 
+from database.compiled import Compiled, param
 from portal import hints
 from portal.instances import lifecycle
 from portal.instances.models import Instance
@@ -53,6 +55,9 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
     assignment is checked again as it is committed. Any number of cycles may run at once.
     """
     queue = read_queue(limit=limit)
+    if not queue:
+        hints.forget_spacing(hints.SCHEDULER_CYCLE)
+        return 0
     demands = [queued.demand for queued in queue if queued.last_node is None]
     decision = place(demands, free_nodes(now=now) if demands else [])
     placed = sum(commit(of_one, now=now) for of_one in by_node(decision.assignments))
@@ -82,29 +87,34 @@ def alone() -> Iterator[None]:
             cursor.execute("SELECT pg_advisory_unlock_all()")
 
 
-def read_queue(*, limit: int) -> list[Queued]:
-    """The first `limit` of what waits, in queue order. One query."""
-    live = FilteredRelation("leases", condition=Q(leases__ended_at=None))
-    rows = (
-        Instance.objects.in_queue_order()
-        .annotate(live=live)
-        .values_list(
-            "pk",
-            "plan__gpu_model",
-            "plan__gpu_count",
-            "plan__vcpus",
-            "plan__memory_gib",
-            "explanation",
-            "live__node__name",
+@cache
+def _queue(limit: int) -> Compiled:
+    return Compiled(
+        lambda: (
+            Instance.objects.in_queue_order()
+            .annotate(live=FilteredRelation("leases", condition=Q(leases__ended_at=None)))
+            .values_list(
+                "pk",
+                "plan__gpu_model",
+                "plan__gpu_count",
+                "plan__vcpus",
+                "plan__memory_gib",
+                "explanation",
+                "live__node__name",
+            )[:limit]
         )
     )
+
+
+def read_queue(*, limit: int) -> list[Queued]:
+    """The first `limit` of what waits, in queue order. One query."""
     return [
         Queued(
             Demand(pk, Shape(gpu_model, gpu_count, vcpus, memory_gib * MIB_PER_GIB)),
             explanation,
             last_node,
         )
-        for pk, gpu_model, gpu_count, vcpus, memory_gib, explanation, last_node in rows[:limit]
+        for pk, gpu_model, gpu_count, vcpus, memory_gib, explanation, last_node in _queue(limit)()
     ]
 
 
@@ -191,34 +201,72 @@ def _commit(assignments: Sequence[Assignment], *, now: datetime) -> None:
     hints.send(hints.node_topic(node.pk))
 
 
+_LOCK_NODE = Compiled(
+    lambda: Node.objects.filter(pk=param("pk")).select_for_update(no_key=True).values_list()
+)
+
+
 def lock_node(node_id: int) -> Node:
     """One commit at a time per node: a cordon or a second cycle waits for it, or came first."""
-    return Node.objects.select_for_update(no_key=True).get(pk=node_id)
+    node: Node
+    [node] = _LOCK_NODE.models(pk=node_id)
+    return node
+
+
+_USED = Compiled(
+    lambda: Lease.objects.filter(node=param("node"), ended_at=None).values_list(
+        "instance__plan__vcpus", "instance__plan__memory_gib"
+    )
+)
 
 
 def _has_room(node: Node, assignments: Iterable[Assignment]) -> bool:
     """Whether vCPUs and memory still suffice: no constraint can say so, the node's lock does."""
-    used = Lease.objects.filter(node=node, ended_at=None).aggregate(
-        vcpus=Sum("instance__plan__vcpus", default=0),
-        memory_gib=Sum("instance__plan__memory_gib", default=0),
-    )
-    free_vcpus: int = node.vcpus - used["vcpus"]
-    free_mib: int = node.memory_mib - used["memory_gib"] * MIB_PER_GIB
     shapes = [assignment.shape for assignment in assignments]
-    return (
-        sum(shape.vcpus for shape in shapes) <= free_vcpus
-        and sum(shape.memory_mib for shape in shapes) <= free_mib
+    vcpus = sum(shape.vcpus for shape in shapes)
+    memory_mib = sum(shape.memory_mib for shape in shapes)
+    for used_vcpus, used_gib in _USED(node=node.pk):
+        vcpus += used_vcpus
+        memory_mib += used_gib * MIB_PER_GIB
+    return vcpus <= node.vcpus and memory_mib <= node.memory_mib
+
+
+_FREE_GPUS = Compiled(
+    lambda: (
+        Gpu.objects.free()
+        .filter(uuid__any=param("uuids"), node=param("node"))
+        .values_list("uuid", "pk")
     )
+)
 
 
 def _free_gpus(node: Node, assignments: Iterable[Assignment]) -> dict[str, int]:
     """The keys of the planned GPUs by UUID. Raises _LostRace where one is not free any more."""
     planned = {uuid for assignment in assignments for uuid in assignment.gpu_uuids}
-    free = Gpu.objects.free().filter(uuid__in=planned, node=node)
-    keys = dict(free.values_list("uuid", "pk"))
+    keys = dict(_FREE_GPUS(uuids=list(planned), node=node.pk))
     if len(keys) != len(planned):
         raise _LostRace
     return keys
+
+
+_LOCK_GENERATIONS = Compiled(
+    lambda: (
+        Instance.objects.filter(pk__any=param("pks"))
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list(
+            "pk",
+            Coalesce(
+                Subquery(
+                    Lease.objects.filter(instance=OuterRef("pk"))
+                    .order_by("-generation")
+                    .values("generation")[:1]
+                ),
+                0,
+            ),
+        )
+    )
+)
 
 
 def _lock_generations(instance_ids: Collection[UUID]) -> dict[UUID, int]:
@@ -226,11 +274,7 @@ def _lock_generations(instance_ids: Collection[UUID]) -> dict[UUID, int]:
 
     In the order of their ids: of two workers who move several at once, one waits for the other.
     """
-    leases = Lease.objects.filter(instance=OuterRef("pk")).order_by("-generation")
-    last = Subquery(leases.values("generation")[:1])
-    instances = Instance.objects.filter(pk__in=instance_ids).order_by("pk")
-    locked = instances.select_for_update(no_key=True)
-    return dict(locked.values_list("pk", Coalesce(last, 0)))
+    return dict(_LOCK_GENERATIONS(pks=list(instance_ids)))
 
 
 class _LostRace(Exception):

@@ -103,7 +103,8 @@ class TestCyclesAtOnce:
 
     @pytest.fixture
     def broken_cycle(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(type(Gpu.objects.all()), "free", lambda self: self.usable())
+        all_of_them = Gpu.objects.values_list("uuid", "pk")
+        monkeypatch.setattr(cycle, "_FREE_GPUS", lambda **_: list(all_of_them.all()))
         monkeypatch.setattr(cycle, "lock_node", lambda node_id: Node.objects.get(pk=node_id))
 
     def planned(self, plan: Plan) -> Assignment:

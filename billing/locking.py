@@ -7,8 +7,9 @@ others did, and no two wait for each other.
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
@@ -78,8 +79,8 @@ def lock(account_id: int) -> LockedAccount:
     return lock_all([account_id])[account_id]
 
 
-def lock_all(account_ids: Collection[int]) -> dict[int, LockedAccount]:
-    """Locked in the order of their ids; three statements for any number."""
+def lock_all(account_ids: Collection[int] | QuerySet[Any, Any]) -> dict[int, LockedAccount]:
+    """Locked in the order of their ids; three statements for any number, a query for them too."""
     rows = Account.objects.filter(pk__in=account_ids).order_by("pk").select_for_update(no_key=True)
     accounts = {
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)

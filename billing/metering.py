@@ -1,8 +1,10 @@
 """Meters: they open when use begins, follow lower prices, and close when use or money ends."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -13,7 +15,7 @@ from billing import funds, holds, locking, prices
 from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
-from billing.settlement import settle
+from billing.settlement import Charged, charge, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +86,16 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     released = holds.release(accounts, ends, now=now)
     closing = sorted(_open_intervals(ends), key=lambda interval: ends[interval.reference])
     later = prices.since(closing)
-    closed = {
-        interval.reference: _close(
-            accounts[interval.account_id], interval, later, ended_at=ends[interval.reference]
-        )
+    charged = [
+        _close(accounts[interval.account_id], interval, later, ended_at=ends[interval.reference])
         for interval in closing
-    }
+    ]
+    settle(charged, at=now)
     for account_id in {hold.account_id for hold in released}:
         accounts[account_id].reckon()
     for account in accounts.values():
         account.save()
-    return closed
+    return {one.interval.reference: one.interval.charged_until for one in charged}
 
 
 @transaction.atomic
@@ -182,7 +183,9 @@ def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
 
 def shown_until(interval: UsageInterval, now: datetime) -> datetime:
     """Up to when a shown cost counts: no further than it is seen to run and can be paid."""
-    return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
+    return interval.payable_until(
+        funds.seen_until(interval, now), interval.account.exhaust_at
+    )
 
 
 def follow_prices(
@@ -201,7 +204,7 @@ def follow_prices(
             return interval, payable
         at = max(lower[0].book.effective_from, interval.charged_until)
         price = min(_lower(later, interval, until=at), key=lambda price: price.micros_per_hour)
-        settle(account, interval, until=at, at=at, closing=True)
+        settle([charge(account, interval, until=at, closing=True)], at=at)
         interval = _new_interval(
             account_id=interval.account_id,
             reference=interval.reference,
@@ -229,24 +232,24 @@ def _open_intervals(references: Collection[UUID]) -> QuerySet[UsageInterval]:
     return UsageInterval.objects.filter(reference__in=references, ended_at=None)
 
 
-def _accounts_of(references: Collection[UUID]) -> list[int]:
-    """Whose meters run, or whose money is held, for `references`; one query."""
+def _accounts_of(references: Collection[UUID]) -> QuerySet[Any, Any]:
+    """Whose meters run, or whose money is held, for `references`."""
     held = Hold.objects.filter(reference__in=references, released_at=None)
-    running = _open_intervals(references).values_list("account")
-    return [account_id for (account_id,) in running.union(held.values_list("account"))]
+    return _open_intervals(references).values("account").union(held.values("account"))
 
 
 def _close(
     account: LockedAccount, interval: UsageInterval, later: Sequence[Price], *, ended_at: datetime
-) -> datetime:
+) -> Charged:
+    """Charge an interval to its end, in memory."""
     interval, payable = follow_prices(account, interval, later, moment=ended_at)
     end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
-    settle(account, interval, until=end, at=ended_at, closing=True)
+    charged = charge(account, interval, until=end, closing=True)
     # What runs out of money together ends together: what the first leaves of its last second
     # does not carry the others on.
     if end != account.exhaust_at or not account.burning:
         account.reckon()
-    return end
+    return charged
 
 
 def _start_held(
@@ -259,15 +262,18 @@ def _start_held(
         hold.reference: max(whole_seconds(now), last_ends.get(hold.reference) or whole_seconds(now))
         for hold in held
     }
-    wanted = {(hold.price.sku, starts[hold.reference]) for hold in held}
-    today = {(sku, moment): prices.price_at(sku, moment) for sku, moment in wanted}
+    # One moment for all, but where a run restarts within the second of its stop.
+    skus: dict[datetime, set[str]] = defaultdict(set)
+    for hold in held:
+        skus[starts[hold.reference]].add(hold.price.sku)
+    today = {moment: prices.prices_at(wanted, moment) for moment, wanted in skus.items()}
     started = [
         _new_interval(
             account_id=hold.account_id,
             reference=hold.reference,
             price=min(
                 hold.price,
-                today[hold.price.sku, starts[hold.reference]],
+                today[starts[hold.reference]][hold.price.sku],
                 key=lambda price: price.micros_per_hour,
             ),
             started_at=starts[hold.reference],

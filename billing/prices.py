@@ -59,16 +59,22 @@ def publish(
 
 def price_at(sku: str, moment: datetime) -> Price:
     """The price of a sku at a moment. Raises UnknownPrice."""
-    price = _in_force(moment).filter(sku=sku).order_by("-book__version").first()
-    if price is None:
-        raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
-    return price
+    return prices_at([sku], moment)[sku]
+
+
+def prices_at(skus: Collection[str], moment: datetime) -> dict[str, Price]:
+    """The price of each sku at a moment; one query. Raises UnknownPrice."""
+    newest = _newest(moment).filter(sku__in=skus)
+    found = {price.sku: price for price in newest}
+    for sku in skus:
+        if sku not in found:
+            raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
+    return found
 
 
 def current_rates(moment: datetime) -> dict[str, int]:
     """Every sku's micros per hour at a moment; one query. Empty before the first price book."""
-    rates = _in_force(moment).order_by("sku", "-book__version").distinct("sku")
-    return dict(rates.values_list("sku", "micros_per_hour"))
+    return dict(_newest(moment).values_list("sku", "micros_per_hour"))
 
 
 def came_into_force() -> QuerySet[Price]:
@@ -98,5 +104,6 @@ def _checked(sku: str, rate: object) -> int:
         raise BadPriceBook(f"{sku}: {error}.") from error
 
 
-def _in_force(moment: datetime) -> QuerySet[Price]:
-    return Price.objects.filter(book__effective_from__lte=moment)
+def _newest(moment: datetime) -> QuerySet[Price]:
+    begun = Price.objects.filter(book__effective_from__lte=moment)
+    return begun.order_by("sku", "-book__version").distinct("sku")

@@ -14,7 +14,7 @@ from django.db.models import QuerySet, Sum
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
-from billing.rating.intervals import seconds_between, whole_seconds
+from billing.rating.intervals import whole_seconds
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class LockedAccount:
     def available_micros(self, now: datetime) -> int:
         """What a launch may count on: what is unconfirmed counts as used."""
         last = whole_seconds(now if self.exhaust_at is None else min(now, self.exhaust_at))
-        return self.unheld_micros - sum(_accrued(burn, last) for burn in self.burning.values())
+        return self.unheld_micros - sum(burn.accrued_micros(last) for burn in self.burning.values())
 
     def note(self, interval: UsageInterval, *, charged_micros: int = 0) -> None:
         """Take in that an interval was opened, was charged `charged_micros` more, or has ended."""
@@ -100,11 +100,3 @@ def lock_all(account_ids: Collection[int] | QuerySet[Any, Any]) -> dict[int, Loc
     for account_id, interval_id, rate, started_at, until, charged in burning:
         accounts[account_id].burning[interval_id] = Burn(rate, started_at, until, charged)
     return accounts
-
-
-def _accrued(burn: Burn, last: datetime) -> int:
-    until = max(last, burn.charged_until)
-    cost = charge.charged_micros(
-        micros_per_hour=burn.micros_per_hour, seconds=seconds_between(burn.started_at, until)
-    )
-    return cost - burn.charged_micros

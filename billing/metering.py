@@ -184,7 +184,7 @@ def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
 def shown_until(interval: UsageInterval, now: datetime) -> datetime:
     """Up to when a shown cost counts: no further than it is seen to run and can be paid."""
     return interval.payable_until(
-        funds.seen_until(interval, now), interval.account.exhaust_at
+        funds.seen_until(interval.confirmed_at, now), interval.account.exhaust_at
     )
 
 

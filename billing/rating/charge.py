@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from billing.rating.intervals import epoch, from_epoch
+from billing.rating.intervals import epoch, from_epoch, seconds_between
 from billing.rating.money import check_rate
 
 SECONDS_PER_HOUR = 3600
@@ -54,6 +54,14 @@ class Burn:
     started_at: datetime
     charged_until: datetime
     charged_micros: int = 0
+
+    def accrued_micros(self, until: datetime) -> int:
+        """What `until` costs beyond what is charged; nought where more is charged already."""
+        last = max(until, self.charged_until)
+        cost = charged_micros(
+            micros_per_hour=self.micros_per_hour, seconds=seconds_between(self.started_at, last)
+        )
+        return cost - self.charged_micros
 
 
 def exhaust_at(*, available_micros: int, burns: Iterable[Burn]) -> datetime | None:

@@ -9,10 +9,11 @@ from django.conf import settings
 from django.db.models import FilteredRelation, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from billing.locking import BURN
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
-from billing.rating.intervals import whole_seconds
+from billing.rating.intervals import epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class _Account:
         """What was used up to `now`, as far as it is confirmed and can be paid."""
         last = now if self.exhaust_at is None else min(now, self.exhaust_at)
         return sum(
-            burn.accrued_micros(whole_seconds(seen_until(confirmed_at, last)))
+            burn.accrued_micros(epoch(seen_until(confirmed_at, last)))
             for burn, confirmed_at in self.burns
         )
 
@@ -126,16 +127,14 @@ def _read(account_id: int) -> _Account:
     open_holds = Hold.objects.filter(account=account_id, released_at=None).values("account")
     held = Subquery(open_holds.annotate(total=Sum("amount_micros")).values("total"))
     running = FilteredRelation("intervals", condition=Q(intervals__ended_at=None))
-    rows = Account.objects.filter(pk=account_id).annotate(held=Coalesce(held, 0), running=running)
-    found = list(
-        rows.values_list(
-            *("currency", "balance_micros", "floor_micros", "exhaust_at", "held"),
-            *("running__micros_per_hour", "running__started_at", "running__charged_until"),
-            *("running__charged_micros", "running__confirmed_at"),
-        )
+    account = Account.objects.filter(pk=account_id).annotate(
+        held=Coalesce(held, 0), running=running
     )
-    if not found:
+    columns = ("currency", "balance_micros", "floor_micros", "exhaust_at", "held")
+    figures = (f"running__{name}" for name in ("confirmed_at", *BURN))
+    rows = list(account.values_list(*columns, *figures))
+    if not rows:
         raise Account.DoesNotExist(f"no account {account_id}")
-    currency, settled, floor, exhaust_at, held_micros, *_ = found[0]
-    burns = [(Burn(*row[5:9]), row[9]) for row in found if row[5] is not None]
+    currency, settled, floor, exhaust_at, held_micros, *_ = rows[0]
+    burns = [(Burn.of(*row[6:]), row[5]) for row in rows if row[5] is not None]
     return _Account(currency, settled, floor or 0, exhaust_at, held_micros, burns)

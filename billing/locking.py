@@ -14,7 +14,10 @@ from django.db.models import QuerySet, Sum
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
-from billing.rating.intervals import whole_seconds
+from billing.rating.intervals import epoch
+
+# The columns of an interval that `Burn.of` takes.
+BURN = ("micros_per_hour", "started_at", "charged_until", "charged_micros")
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class LockedAccount:
 
     def available_micros(self, now: datetime) -> int:
         """What a launch may count on: what is unconfirmed counts as used."""
-        last = whole_seconds(now if self.exhaust_at is None else min(now, self.exhaust_at))
+        last = epoch(now if self.exhaust_at is None else min(now, self.exhaust_at))
         return self.unheld_micros - sum(burn.accrued_micros(last) for burn in self.burning.values())
 
     def note(self, interval: UsageInterval, *, charged_micros: int = 0) -> None:
@@ -54,7 +57,7 @@ class LockedAccount:
         if interval.ended_at is not None:
             self.burning.pop(interval.pk, None)
         elif interval.micros_per_hour:
-            self.burning[interval.pk] = Burn(
+            self.burning[interval.pk] = Burn.of(
                 interval.micros_per_hour,
                 interval.started_at,
                 interval.charged_until,
@@ -94,9 +97,7 @@ def lock_all(account_ids: Collection[int] | QuerySet[Any, Any]) -> dict[int, Loc
         accounts[pk].held_micros = micros
     burning = UsageInterval.objects.filter(
         account__in=accounts, ended_at=None, micros_per_hour__gt=0
-    ).values_list(
-        "account", "pk", "micros_per_hour", "started_at", "charged_until", "charged_micros"
-    )
-    for account_id, interval_id, rate, started_at, until, charged in burning:
-        accounts[account_id].burning[interval_id] = Burn(rate, started_at, until, charged)
+    ).values_list("account", "pk", *BURN)
+    for account_id, interval_id, *figures in burning:
+        accounts[account_id].burning[interval_id] = Burn.of(*figures)
     return accounts

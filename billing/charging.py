@@ -12,7 +12,7 @@ from billing.ledger import InsufficientFunds
 from billing.metering import follow_prices
 from billing.models import UsageInterval
 from billing.rating.intervals import month_bounds, month_of
-from billing.settlement import settle
+from billing.settlement import charge, settle
 
 logger = logging.getLogger(__name__)
 
@@ -63,4 +63,6 @@ def _charge(interval_id: int, account_id: int, now: datetime) -> int:
     account.save()
     if payable == interval.charged_until:
         return 0
-    return settle(account, interval, until=payable, at=now)
+    charged = charge(account, interval, until=payable)
+    settle([charged], at=now)
+    return charged.micros

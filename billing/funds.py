@@ -6,11 +6,14 @@ from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import OuterRef, Subquery, Sum
+from django.db.models import FilteredRelation, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from billing.locking import BURN
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
+from billing.rating.charge import Burn
+from billing.rating.intervals import epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,64 +49,52 @@ class Unfunded:
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """An account with its open holds and intervals, all as of one moment of the database."""
+    """An account with its open holds and intervals, all as of one moment of the database.
 
-    account: Account
+    Each burn comes with the last confirmation of its use.
+    """
+
+    currency: str
+    settled_micros: int
+    floor_micros: int
+    exhaust_at: datetime | None
     held_micros: int
-    intervals: Sequence[UsageInterval]
-
-    def at(self, moments: Sequence[datetime]) -> Balance:
-        """Its balance where the intervals are known to go on up to `moments`, in their order."""
-        account = self.account
-        accrued = sum(
-            interval.cost_micros(interval.payable_until(moment, account.exhaust_at))
-            - interval.charged_micros
-            for interval, moment in zip(self.intervals, moments, strict=True)
-        )
-        return Balance(
-            currency=account.currency,
-            settled_micros=account.balance_micros,
-            accrued_micros=accrued,
-            held_micros=self.held_micros,
-            available_micros=self.unheld_micros - accrued,
-            burn_micros_per_hour=sum(interval.micros_per_hour for interval in self.intervals),
-            exhaust_at=account.exhaust_at,
-        )
+    burns: Sequence[tuple[Burn, datetime]]
 
     @property
     def unheld_micros(self) -> int:
-        floor = self.account.floor_micros or 0
-        return self.account.balance_micros - floor - self.held_micros
+        return self.settled_micros - self.floor_micros - self.held_micros
+
+    def accrued_micros(self, now: datetime) -> int:
+        """What was used up to `now`, as far as it is confirmed and can be paid."""
+        last = now if self.exhaust_at is None else min(now, self.exhaust_at)
+        return sum(
+            burn.accrued_micros(epoch(seen_until(confirmed_at, last)))
+            for burn, confirmed_at in self.burns
+        )
 
 
 def exhaustion(account_id: int) -> datetime | None:
     """When the open intervals of an account will have used it up; None: never."""
-    held = Coalesce(
-        Subquery(
-            Hold.objects.filter(account=OuterRef("pk"), released_at=None)
-            .values("account")
-            .annotate(total=Sum("amount_micros"))
-            .values("total")
-        ),
-        0,
-    )
-    account = Account.objects.annotate(held=held).filter(pk=account_id)
-    [(balance_micros, floor_micros, held_micros)] = account.values_list(
-        "balance_micros", "floor_micros", "held"
-    )
-    burning = UsageInterval.objects.filter(
-        account=account_id, ended_at=None, micros_per_hour__gt=0
-    ).values_list("micros_per_hour", "started_at", "charged_until", "charged_micros")
+    account = _read(account_id)
     return charge.exhaust_at(
-        available_micros=balance_micros - (floor_micros or 0) - held_micros,
-        burns=[charge.Burn(*row) for row in burning],
+        available_micros=account.unheld_micros, burns=[burn for burn, _ in account.burns]
     )
 
 
 def balance(account_id: int, now: datetime) -> Balance:
     """What a page shows: use counts as long as it is confirmed, see `seen_until`."""
-    state = _read(account_id)
-    return state.at([seen_until(interval, now) for interval in state.intervals])
+    account = _read(account_id)
+    accrued = account.accrued_micros(now)
+    return Balance(
+        currency=account.currency,
+        settled_micros=account.settled_micros,
+        accrued_micros=accrued,
+        held_micros=account.held_micros,
+        available_micros=account.unheld_micros - accrued,
+        burn_micros_per_hour=sum(burn.micros_per_hour for burn, _ in account.burns),
+        exhaust_at=account.exhaust_at,
+    )
 
 
 def live_balance_micros(account_id: int, now: datetime) -> int:
@@ -123,33 +114,27 @@ def unfunded(now: datetime, limit: int = 1000) -> list[Unfunded]:
     ]
 
 
-def seen_until(interval: UsageInterval, now: datetime) -> datetime:
+def seen_until(confirmed_at: datetime, now: datetime) -> datetime:
     """Up to when a shown cost runs on: now, or some time after the last confirmation.
 
     What is charged waits for the confirmation; a page would stand still between two of them.
     """
-    return min(now, interval.confirmed_at + settings.CONFIRMATION_TOLERANCE)
+    return min(now, confirmed_at + settings.CONFIRMATION_TOLERANCE)
 
 
 def _read(account_id: int) -> _Account:
-    """One query where something runs, so a charge that lands meanwhile is not half seen."""
-    held = Coalesce(
-        Subquery(
-            Hold.objects.filter(account=OuterRef("account"), released_at=None)
-            .values("account")
-            .annotate(total=Sum("amount_micros"))
-            .values("total")
-        ),
-        0,
+    """One query, so a charge that lands meanwhile is not half seen. Raises Account.DoesNotExist."""
+    open_holds = Hold.objects.filter(account=account_id, released_at=None).values("account")
+    held = Subquery(open_holds.annotate(total=Sum("amount_micros")).values("total"))
+    running = FilteredRelation("intervals", condition=Q(intervals__ended_at=None))
+    account = Account.objects.filter(pk=account_id).annotate(
+        held=Coalesce(held, 0), running=running
     )
-    intervals = list(
-        UsageInterval.objects.filter(account=account_id, ended_at=None)
-        .select_related("account")
-        .annotate(held_micros=held)
-        .order_by("pk")
-    )
-    if intervals:
-        return _Account(intervals[0].account, intervals[0].held_micros, intervals)
-    open_holds = Hold.objects.filter(account=account_id, released_at=None)
-    held_micros = open_holds.aggregate(total=Coalesce(Sum("amount_micros"), 0))["total"]
-    return _Account(Account.objects.get(pk=account_id), held_micros, [])
+    columns = ("currency", "balance_micros", "floor_micros", "exhaust_at", "held")
+    figures = (f"running__{name}" for name in ("confirmed_at", *BURN))
+    rows = list(account.values_list(*columns, *figures))
+    if not rows:
+        raise Account.DoesNotExist(f"no account {account_id}")
+    currency, settled, floor, exhaust_at, held_micros, *_ = rows[0]
+    burns = [(Burn.of(*row[6:]), row[5]) for row in rows if row[5] is not None]
+    return _Account(currency, settled, floor or 0, exhaust_at, held_micros, burns)

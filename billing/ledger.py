@@ -1,14 +1,13 @@
 """The ledger: one row for each movement of money. The only writer of LedgerEntry."""
 
-import uuid
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 
-from billing.models import Account, EntryKind, LedgerEntry, UsageInterval
-from billing.rating.intervals import Stretch
+from billing.models import Account, EntryKind, LedgerEntry
 from billing.rating.money import check_micros, format_available, format_needed
 
 FLOOR = "account_balance_stays_above_its_floor"
@@ -38,43 +37,53 @@ def post(  # noqa: PLR0913 - an entry is its fields
     kind: EntryKind,
     cause: str,
     at: datetime,
-    period: Stretch | None = None,
-    interval: UsageInterval | None = None,
     note: str = "",
 ) -> bool:
-    """Move `amount_micros` from one account to another, once for each cause.
+    """Move `amount_micros` from one account to another at the moment `at`, once for each cause.
 
     Returns False where the cause was posted before. The floors of both accounts hold: raises
-    InsufficientFunds where one would be broken, and nothing is written then. `period` is the
-    time that was paid for; without one, the entry belongs to the moment `at`.
+    InsufficientFunds where one would be broken, and nothing is written then.
 
     Raises CauseTaken, and TypeError or ValueError for an amount that is no positive integer.
     """
-    if check_micros(amount_micros) <= 0:
-        raise ValueError("an entry moves a positive amount")
     entry = LedgerEntry(
         debit_id=debit_id,
         credit_id=credit_id,
         amount_micros=amount_micros,
         kind=EntryKind(kind),
         cause=cause,
-        interval=interval,
-        period_start=period[0] if period else at,
-        period_end=period[1] if period else at,
+        period_start=at,
+        period_end=at,
         posted_at=at,
         note=note,
     )
     try:
+        # A savepoint: what is available can still be read after a refusal.
         with transaction.atomic():
-            posted = _insert(entry)
+            return bool(post_all([entry]))
     except IntegrityError as error:
         if violated_constraint(error) != FLOOR:
             raise
         raise InsufficientFunds(
             "This", needed_micros=amount_micros, available_micros=_above_floor(debit_id)
         ) from error
-    if not posted:
-        _check_same(entry)
+
+
+def post_all(entries: Sequence[LedgerEntry]) -> int:
+    """Move what unsaved entries say, each cause once; one statement for any number.
+
+    Returns how many of the causes were not posted before. A broken floor is an IntegrityError
+    that costs the caller its transaction: it knows what is there, since it holds the accounts'
+    locks. Raises as `post` does otherwise.
+    """
+    if not entries:
+        return 0
+    if any(check_micros(entry.amount_micros) <= 0 for entry in entries):
+        raise ValueError("an entry moves a positive amount")
+    posted = _insert(entries)
+    if posted < len(entries):
+        for entry in entries:
+            _check_same(entry)
     return posted
 
 
@@ -104,34 +113,37 @@ def violated_constraint(error: IntegrityError) -> str | None:
     return getattr(diagnosis, "constraint_name", None)
 
 
-# `bulk_create(ignore_conflicts=True)` would not tell whether the row was new.
+# `bulk_create(ignore_conflicts=True)` would not tell how many rows were new.
 _INSERT = """
 INSERT INTO billing_ledgerentry (id, debit_id, credit_id, amount_micros, kind, cause, interval_id,
                                  period_start, period_end, posted_at, note)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::text[],
+                     %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
+                     %s::text[])
 ON CONFLICT (cause) DO NOTHING
 """
 
 
-def _insert(entry: LedgerEntry) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _INSERT,
-            [
-                uuid.uuid4(),
-                entry.debit_id,
-                entry.credit_id,
-                entry.amount_micros,
-                entry.kind,
-                entry.cause,
-                entry.interval_id,
-                entry.period_start,
-                entry.period_end,
-                entry.posted_at,
-                entry.note,
-            ],
+def _insert(entries: Sequence[LedgerEntry]) -> int:
+    rows = [
+        (
+            entry.pk,
+            entry.debit_id,
+            entry.credit_id,
+            entry.amount_micros,
+            entry.kind,
+            entry.cause,
+            entry.interval_id,
+            entry.period_start,
+            entry.period_end,
+            entry.posted_at,
+            entry.note,
         )
-        return bool(cursor.rowcount)
+        for entry in entries
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+        return int(cursor.rowcount)
 
 
 def _check_same(entry: LedgerEntry) -> None:

@@ -4,17 +4,22 @@ Whatever opens, closes, charges, holds or credits takes the lock first, so that 
 others did, and no two wait for each other.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
+from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
-from billing.rating.intervals import seconds_between, whole_seconds
+from billing.rating.intervals import epoch
 from database.compiled import Compiled, param
+
+# The columns of an interval that `Burn.of` takes.
+BURN = ("micros_per_hour", "started_at", "charged_until", "charged_micros")
 
 
 @dataclass(slots=True)
@@ -45,8 +50,8 @@ class LockedAccount:
 
     def available_micros(self, now: datetime) -> int:
         """What a launch may count on: what is unconfirmed counts as used."""
-        last = whole_seconds(now if self.exhaust_at is None else min(now, self.exhaust_at))
-        return self.unheld_micros - sum(_accrued(burn, last) for burn in self.burning.values())
+        last = epoch(now if self.exhaust_at is None else min(now, self.exhaust_at))
+        return self.unheld_micros - sum(burn.accrued_micros(last) for burn in self.burning.values())
 
     def note(self, interval: UsageInterval, *, charged_micros: int = 0) -> None:
         """Take in that an interval was opened, was charged `charged_micros` more, or has ended."""
@@ -54,7 +59,7 @@ class LockedAccount:
         if interval.ended_at is not None:
             self.burning.pop(interval.pk, None)
         elif interval.micros_per_hour:
-            self.burning[interval.pk] = Burn(
+            self.burning[interval.pk] = Burn.of(
                 interval.micros_per_hour,
                 interval.started_at,
                 interval.charged_until,
@@ -74,19 +79,20 @@ class LockedAccount:
             self._stored_exhaust_at = self.exhaust_at
 
 
-def lock(account_id: int) -> LockedAccount:
-    """Three statements. Raises KeyError where there is no such account."""
-    return lock_all([account_id])[account_id]
+def _rows(accounts: QuerySet[Account]) -> QuerySet[Account, tuple[Any, ...]]:
+    locked = accounts.order_by("pk").select_for_update(no_key=True)
+    return locked.values_list("pk", "balance_micros", "floor_micros", "exhaust_at")
 
 
-_LOCK = Compiled(
-    lambda: (
-        Account.objects.filter(pk__any=param("pks"))
-        .order_by("pk")
-        .select_for_update(no_key=True)
-        .values_list("pk", "balance_micros", "floor_micros", "exhaust_at")
-    )
-)
+def _used_by_references() -> QuerySet[Any, Any]:
+    """The accounts whose meters run, or whose money is held, for some references."""
+    running = UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
+    held = Hold.objects.filter(reference__any=param("references"), released_at=None)
+    return running.values("account").union(held.values("account"))
+
+
+_LOCK = Compiled(lambda: _rows(Account.objects.filter(pk=param("pk"))))
+_LOCK_USED = Compiled(lambda: _rows(Account.objects.filter(pk__in=_used_by_references())))
 _HELD = Compiled(
     lambda: (
         Hold.objects.filter(account__any=param("pks"), released_at=None)
@@ -97,30 +103,32 @@ _HELD = Compiled(
 _BURNING = Compiled(
     lambda: UsageInterval.objects.filter(
         account__any=param("pks"), ended_at=None, micros_per_hour__gt=0
-    ).values_list(
-        "account", "pk", "micros_per_hour", "started_at", "charged_until", "charged_micros"
-    )
+    ).values_list("account", "pk", *BURN)
 )
 
 
-def lock_all(account_ids: Collection[int]) -> dict[int, LockedAccount]:
-    """Locked in the order of their ids; three statements for any number."""
-    pks = list(account_ids)
+def lock(account_id: int) -> LockedAccount:
+    """Three statements. Raises KeyError where there is no such account."""
+    return _read(_LOCK(pk=account_id))[account_id]
+
+
+def lock_used(references: Collection[UUID]) -> dict[int, LockedAccount]:
+    """The accounts whose meters run, or whose money is held, for `references`.
+
+    Locked in the order of their ids; three statements for any number.
+    """
+    return _read(_LOCK_USED(references=list(references)))
+
+
+def _read(rows: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
+    """What locked accounts have, by statements that begin once they are locked: these see what
+    others did before."""
     accounts = {
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
-        for pk, balance, floor, exhaust_at in _LOCK(pks=pks)
+        for pk, balance, floor, exhaust_at in rows
     }
-    # Read by statements that begin once the lock is held: they see what others did before.
-    for pk, micros in _HELD(pks=pks):
+    for pk, micros in _HELD(pks=list(accounts)):
         accounts[pk].held_micros = micros
-    for pk, interval_id, *burn in _BURNING(pks=pks):
-        accounts[pk].burning[interval_id] = Burn(*burn)
+    for pk, interval_id, *figures in _BURNING(pks=list(accounts)):
+        accounts[pk].burning[interval_id] = Burn.of(*figures)
     return accounts
-
-
-def _accrued(burn: Burn, last: datetime) -> int:
-    until = max(last, burn.charged_until)
-    cost = charge.charged_micros(
-        micros_per_hour=burn.micros_per_hour, seconds=seconds_between(burn.started_at, until)
-    )
-    return cost - burn.charged_micros

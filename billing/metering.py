@@ -1,5 +1,6 @@
 """Meters: they open when use begins, follow lower prices, and close when use or money ends."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ from billing import funds, holds, locking, prices
 from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
-from billing.settlement import settle
+from billing.settlement import Charged, charge, settle
 from database.compiled import Compiled, param
 
 
@@ -64,17 +65,6 @@ _LAST_ENDS = Compiled(
         .annotate(Max("ended_at"))
     )
 )
-_ACCOUNTS_OF = Compiled(
-    lambda: (
-        UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
-        .values_list("account")
-        .union(
-            Hold.objects.filter(reference__any=param("references"), released_at=None).values_list(
-                "account"
-            )
-        )
-    )
-)
 
 
 def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID, datetime]:
@@ -84,7 +74,7 @@ def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID,
     meter, of one that runs already too. Raises NothingHeld where nothing is held for one, nor
     runs.
     """
-    accounts = locking.lock_all(_accounts_of(references))
+    accounts = locking.lock_used(references)
     held = holds.release(accounts, references, now=now)
     opened = _start_held(accounts, held, now=now)
     if missing := set(references) - opened.keys():
@@ -105,22 +95,21 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     third allows; what was charged beyond that is given back. Returns the end of each meter that
     ran.
     """
-    accounts = locking.lock_all(_accounts_of(ends))
+    accounts = locking.lock_used(ends)
     released = holds.release(accounts, ends, now=now)
     closing: list[UsageInterval] = _RUNNING.models(references=list(ends))
     closing.sort(key=lambda interval: ends[interval.reference])
     later = prices.since(closing)
-    closed = {
-        interval.reference: _close(
-            accounts[interval.account_id], interval, later, ended_at=ends[interval.reference]
-        )
+    charged = [
+        _close(accounts[interval.account_id], interval, later, ended_at=ends[interval.reference])
         for interval in closing
-    }
+    ]
+    settle(charged, at=now)
     for account_id in {hold.account_id for hold in released}:
         accounts[account_id].reckon()
     for account in accounts.values():
         account.save()
-    return closed
+    return {one.interval.reference: one.interval.charged_until for one in charged}
 
 
 @transaction.atomic
@@ -209,7 +198,9 @@ def costs_of(references: Collection[UUID], now: datetime) -> dict[UUID, int]:
 
 def shown_until(interval: UsageInterval, now: datetime) -> datetime:
     """Up to when a shown cost counts: no further than it is seen to run and can be paid."""
-    return interval.payable_until(funds.seen_until(interval, now), interval.account.exhaust_at)
+    return interval.payable_until(
+        funds.seen_until(interval.confirmed_at, now), interval.account.exhaust_at
+    )
 
 
 def follow_prices(
@@ -228,7 +219,7 @@ def follow_prices(
             return interval, payable
         at = max(lower[0].book.effective_from, interval.charged_until)
         price = min(_lower(later, interval, until=at), key=lambda price: price.micros_per_hour)
-        settle(account, interval, until=at, at=at, closing=True)
+        settle([charge(account, interval, until=at, closing=True)], at=at)
         interval = _new_interval(
             account_id=interval.account_id,
             reference=interval.reference,
@@ -252,42 +243,43 @@ def _lower(later: Sequence[Price], interval: UsageInterval, *, until: datetime) 
     ]
 
 
-def _accounts_of(references: Collection[UUID]) -> list[int]:
-    """Whose meters run, or whose money is held, for `references`."""
-    return [account_id for (account_id,) in _ACCOUNTS_OF(references=list(references))]
-
-
 def _close(
     account: LockedAccount, interval: UsageInterval, later: Sequence[Price], *, ended_at: datetime
-) -> datetime:
+) -> Charged:
+    """Charge an interval to its end, in memory."""
     interval, payable = follow_prices(account, interval, later, moment=ended_at)
     end = max(interval.started_at, min(payable, whole_seconds(ended_at)))
-    settle(account, interval, until=end, at=ended_at, closing=True)
+    charged = charge(account, interval, until=end, closing=True)
     # What runs out of money together ends together: what the first leaves of its last second
     # does not carry the others on.
     if end != account.exhaust_at or not account.burning:
         account.reckon()
-    return end
+    return charged
 
 
 def _start_held(
     accounts: Mapping[int, LockedAccount], held: Collection[Hold], *, now: datetime
 ) -> dict[UUID, datetime]:
+    if not held:
+        return {}
     last_ends = dict(_LAST_ENDS(references=[hold.reference for hold in held]))
     # A restart within the second of the stop does not pay that second twice.
     starts = {
         hold.reference: max(whole_seconds(now), last_ends.get(hold.reference) or whole_seconds(now))
         for hold in held
     }
-    wanted = {(hold.price.sku, starts[hold.reference]) for hold in held}
-    today = {(sku, moment): prices.price_at(sku, moment) for sku, moment in wanted}
+    # One moment for all, but where a run restarts within the second of its stop.
+    skus: dict[datetime, set[str]] = defaultdict(set)
+    for hold in held:
+        skus[starts[hold.reference]].add(hold.price.sku)
+    today = {moment: prices.prices_at(wanted, moment) for moment, wanted in skus.items()}
     started = [
         _new_interval(
             account_id=hold.account_id,
             reference=hold.reference,
             price=min(
                 hold.price,
-                today[hold.price.sku, starts[hold.reference]],
+                today[starts[hold.reference]][hold.price.sku],
                 key=lambda price: price.micros_per_hour,
             ),
             started_at=starts[hold.reference],

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, Expression, OuterRef, QuerySet
 
 from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
@@ -58,13 +58,7 @@ def publish(
     return book
 
 
-_PRICE_AT = Compiled(
-    lambda: (
-        Price.objects.filter(book__effective_from__lte=param("moment"), sku=param("sku"))
-        .order_by("-book__version")
-        .values_list()[:1]
-    )
-)
+_PRICES_AT = Compiled(lambda: _newest(param("moment")).filter(sku__any=param("skus")).values_list())
 _CAME_LATER = Compiled(
     lambda: (
         came_into_force()
@@ -76,16 +70,22 @@ _CAME_LATER = Compiled(
 
 def price_at(sku: str, moment: datetime) -> Price:
     """The price of a sku at a moment. Raises UnknownPrice."""
-    prices: list[Price] = _PRICE_AT.models(sku=sku, moment=moment)
-    if not prices:
-        raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
-    return prices[0]
+    return prices_at([sku], moment)[sku]
+
+
+def prices_at(skus: Collection[str], moment: datetime) -> dict[str, Price]:
+    """The price of each sku at a moment; one query. Raises UnknownPrice."""
+    newest: list[Price] = _PRICES_AT.models(skus=list(skus), moment=moment)
+    found = {price.sku: price for price in newest}
+    for sku in skus:
+        if sku not in found:
+            raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
+    return found
 
 
 def current_rates(moment: datetime) -> dict[str, int]:
     """Every sku's micros per hour at a moment; one query. Empty before the first price book."""
-    rates = _in_force(moment).order_by("sku", "-book__version").distinct("sku")
-    return dict(rates.values_list("sku", "micros_per_hour"))
+    return dict(_newest(moment).values_list("sku", "micros_per_hour"))
 
 
 def came_into_force() -> QuerySet[Price]:
@@ -116,5 +116,6 @@ def _checked(sku: str, rate: object) -> int:
         raise BadPriceBook(f"{sku}: {error}.") from error
 
 
-def _in_force(moment: datetime) -> QuerySet[Price]:
-    return Price.objects.filter(book__effective_from__lte=moment)
+def _newest(moment: datetime | Expression) -> QuerySet[Price]:
+    begun = Price.objects.filter(book__effective_from__lte=moment)
+    return begun.order_by("sku", "-book__version").distinct("sku")

@@ -1,8 +1,8 @@
 """What time costs: a telescoping floor, and when money will be used up. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple, Self
 
 from billing.rating.intervals import epoch, from_epoch
 from billing.rating.money import check_rate
@@ -46,14 +46,28 @@ def needed_micros(*, micros_per_hour: int, runway: timedelta) -> int:
     return -(-check_rate(micros_per_hour) * seconds // SECONDS_PER_HOUR)
 
 
-@dataclass(frozen=True, slots=True)
-class Burn:
-    """One open interval: its rate, since when it runs, and what is charged of it so far."""
+class Burn(NamedTuple):
+    """One open interval: its rate, since when it runs, and what is charged of it so far.
+
+    An account may have hundreds, so its moments are seconds of the epoch: integers are quick.
+    """
 
     micros_per_hour: int
-    started_at: datetime
-    charged_until: datetime
+    start_epoch: int
+    charged_epoch: int
     charged_micros: int = 0
+
+    @classmethod
+    def of(
+        cls, rate: int, started_at: datetime, charged_until: datetime, charged_micros: int
+    ) -> Self:
+        return cls(rate, epoch(started_at), epoch(charged_until), charged_micros)
+
+    def accrued_micros(self, until_epoch: int) -> int:
+        """What it costs until then beyond what is charged; nought where more is charged."""
+        seconds = max(until_epoch, self.charged_epoch) - self.start_epoch
+        cost = charged_micros(micros_per_hour=self.micros_per_hour, seconds=seconds)
+        return cost - self.charged_micros
 
 
 def exhaust_at(*, available_micros: int, burns: Iterable[Burn]) -> datetime | None:
@@ -68,27 +82,23 @@ def exhaust_at(*, available_micros: int, burns: Iterable[Burn]) -> datetime | No
     ended does not pay for the others: intervals are taken in that order, and t* is the first
     that comes before the next one begins.
 
-    >>> from billing.rating.intervals import from_epoch
-    >>> h100 = Burn(2_490_000, started_at=from_epoch(0), charged_until=from_epoch(0))
+    >>> h100 = Burn(2_490_000, start_epoch=0, charged_epoch=0)
     >>> epoch(exhaust_at(available_micros=10_000_000, burns=[h100]))
     14457
-    >>> rtx4090 = Burn(440_000, started_at=from_epoch(600), charged_until=from_epoch(600))
+    >>> rtx4090 = Burn(440_000, start_epoch=600, charged_epoch=600)
     >>> epoch(exhaust_at(available_micros=10_000_000, burns=[h100, rtx4090]))
     12376
     """
     paying = [burn for burn in burns if burn.micros_per_hour > 0]
     if not paying:
         return None
-    paying.sort(key=lambda burn: epoch(burn.charged_until))
+    paying.sort(key=lambda burn: burn.charged_epoch)
     rate = weighted = last = 0
     for position, burn in enumerate(paying):
-        begin = epoch(burn.charged_until)
-        if position and last < begin:
+        if position and last < burn.charged_epoch:
             break
         # Python's integers cannot overflow here; K passes 2^63 at 10,000 H100s.
         rate += burn.micros_per_hour
-        weighted += (
-            burn.micros_per_hour * epoch(burn.started_at) + SECONDS_PER_HOUR * burn.charged_micros
-        )
-        last = max(begin, (SECONDS_PER_HOUR * available_micros + weighted) // rate)
+        weighted += burn.micros_per_hour * burn.start_epoch + SECONDS_PER_HOUR * burn.charged_micros
+        last = max(burn.charged_epoch, (SECONDS_PER_HOUR * available_micros + weighted) // rate)
     return from_epoch(last) if last <= _LAST_MOMENT else None

@@ -1,9 +1,9 @@
 """From intervals to entries: E1, E3 and E20, and what holds for any order of ticks."""
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -162,14 +162,14 @@ class TestChargeDue:
         account = make_account()
         interval = start(account)
         confirm(interval, at=NOON + HOUR)
-        post = ledger.post
+        post_all = ledger.post_all
 
-        def post_and_die(**entry: Any) -> bool:
-            post(**entry)
+        def post_and_die(entries: Sequence[LedgerEntry]) -> int:
+            post_all(entries)
             raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "post", post_and_die)
+            patch.setattr(ledger, "post_all", post_and_die)
             with pytest.raises(Killed):
                 charging.charge_due(now=NOON + HOUR)
 
@@ -187,16 +187,16 @@ class TestChargeDue:
         intervals = [start(account, at=NOON + n * SECOND) for n in range(2)]
         for interval in intervals:
             confirm(interval, at=NOON + HOUR)
-        post, posted = ledger.post, list[bool]()
+        post_all, posted = ledger.post_all, list[int]()
 
-        def post_one(**entry: Any) -> bool:
+        def post_one(entries: Sequence[LedgerEntry]) -> int:
             if posted:
                 raise Killed
-            posted.append(post(**entry))
-            return True
+            posted.append(post_all(entries))
+            return posted[0]
 
         with monkeypatch.context() as patch:
-            patch.setattr(ledger, "post", post_one)
+            patch.setattr(ledger, "post_all", post_one)
             with pytest.raises(Killed):
                 charging.charge_due(now=NOON + HOUR)
 
@@ -232,9 +232,8 @@ class TestSettle:
         stale = UsageInterval.objects.get(pk=interval.pk)
         charged_at(NOON + SECOND, interval)
 
+        charged = settlement.charge(locking.lock(account.pk), stale, until=NOON + HOUR)
         with pytest.raises(settlement.ChargedMeanwhile), transaction.atomic():
-            settlement.settle(
-                locking.lock(stale.account_id), stale, until=NOON + HOUR, at=NOON + HOUR
-            )
+            settlement.settle([charged], at=NOON + HOUR)
 
         assert ledger.balance_micros(account.pk) == 100_000_000 - 691

@@ -1,7 +1,7 @@
 """The ledger, and what the database refuses whoever asks."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +29,22 @@ def post(debit: Account, credit: Account, micros: int = DOLLAR, **fields: Any) -
     }
     return ledger.post(
         debit_id=debit.pk, credit_id=credit.pk, amount_micros=micros, **(defaults | fields)
+    )
+
+
+def usage(
+    debit: Account, credit: Account, cause: str, *, micros: int = DOLLAR, at: datetime = NOON
+) -> LedgerEntry:
+    """An entry, not posted yet, for the hour from noon on."""
+    return LedgerEntry(
+        debit=debit,
+        credit=credit,
+        amount_micros=micros,
+        kind=EntryKind.USAGE,
+        cause=cause,
+        period_start=NOON,
+        period_end=NOON + HOUR,
+        posted_at=at,
     )
 
 
@@ -137,6 +153,54 @@ class TestPost:
         assert min(balances[:3]) >= 0
 
 
+class TestPostAll:
+    def test_moves_each_cause_once_in_one_statement(
+        self, house: Account, django_assert_num_queries: Callable[[int], Any]
+    ) -> None:
+        account = make_account(micros=5 * DOLLAR)
+        ledger.post_all([usage(account, house, "usage:1:1")])
+
+        with django_assert_num_queries(1):
+            posted = ledger.post_all(
+                [usage(account, house, f"usage:{number}:2") for number in range(3)]
+            )
+        again = ledger.post_all(
+            [usage(account, house, cause) for cause in ("usage:1:1", "usage:3:2")]
+        )
+
+        assert (posted, again) == (3, 1)
+        assert ledger.balance_micros(account.pk) == 0
+        assert ledger.balance_micros(house.pk) == 5 * DOLLAR
+
+    def test_stops_at_the_floor_and_writes_none(self, house: Account) -> None:
+        account = make_account(micros=DOLLAR)
+        entries = [usage(account, house, f"usage:{number}:1") for number in range(2)]
+
+        with pytest.raises(IntegrityError, match=ledger.FLOOR), transaction.atomic():
+            ledger.post_all(entries)
+
+        assert ledger.balance_micros(account.pk) == DOLLAR
+
+    def test_refuses_a_cause_that_was_posted_with_other_figures(self, house: Account) -> None:
+        account = make_account(micros=5 * DOLLAR)
+        ledger.post_all([usage(account, house, "usage:1:1")])
+        entries = [usage(account, house, cause, micros=2) for cause in ("usage:1:1", "usage:2:1")]
+
+        with pytest.raises(CauseTaken), transaction.atomic():
+            ledger.post_all(entries)
+
+        assert ledger.balance_micros(account.pk) == 4 * DOLLAR
+
+    def test_refuses_what_is_no_amount(self, house: Account) -> None:
+        account = make_account(micros=5 * DOLLAR)
+        entries = [usage(account, house, "one"), usage(account, house, "two", micros=0)]
+
+        with pytest.raises(ValueError, match="positive"):
+            ledger.post_all(entries)
+
+        assert ledger.balance_micros(account.pk) == 5 * DOLLAR
+
+
 class TestBalance:
     def test_of_a_floored_account_is_read_without_its_entries(
         self, django_assert_num_queries: Callable[[int], Any]
@@ -148,7 +212,7 @@ class TestBalance:
 
     def test_counts_what_belongs_to_earlier_times(self, house: Account) -> None:
         account = make_account(micros=5 * DOLLAR, now=NOON)
-        post(account, house, at=NOON + 2 * HOUR, period=(NOON, NOON + HOUR))
+        ledger.post_all([usage(account, house, "usage:1:1", at=NOON + 2 * HOUR)])
 
         assert ledger.sum_of_entries(account.pk, before=NOON) == 0
         assert ledger.sum_of_entries(account.pk, before=NOON + HOUR / 2) == 4 * DOLLAR

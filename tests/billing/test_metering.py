@@ -5,8 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
 
-from billing import accounts, charging, funds, holds, ledger, metering
+from billing import accounts, audit, charging, funds, holds, ledger, metering, prices
 from billing.metering import NothingHeld
 from billing.models import EntryKind, Hold, LedgerEntry, UsageInterval
 from billing.rating.intervals import month_bounds, month_of
@@ -154,6 +155,120 @@ class TestCloseInterval:
         assert closed is not None
         assert closed.ended_at == NOON
         assert ledger.balance_micros(account.pk) == 691
+
+
+class TestOfManyReferences:
+    def test_opens_for_each_account_what_it_holds_and_keeps_what_runs(self) -> None:
+        one, other = make_account(), make_account()
+        running, waiting = start(one), [uuid4(), uuid4()]
+        for account, reference in zip((one, other), waiting, strict=True):
+            holds.place(
+                account_id=account.pk,
+                sku=running.sku,
+                reference=reference,
+                runway=HOUR,
+                now=NOON,
+            )
+
+        opened = metering.open_intervals(
+            references=[*waiting, running.reference], now=NOON + 5 * SECOND
+        )
+
+        later = NOON + 5 * SECOND
+        assert opened == {waiting[0]: later, waiting[1]: later, running.reference: NOON}
+        assert [funds.balance(account.pk, NOON).held_micros for account in (one, other)] == [0, 0]
+        assert funds.balance(one.pk, NOON).burn_micros_per_hour == 2 * H100_MICROS
+        assert audit.differences(now=later) == []
+
+    def test_opens_nothing_where_nothing_is_held_for_one(self) -> None:
+        account, reference = make_account(), uuid4()
+        holds.place(
+            account_id=account.pk, sku=make_price(), reference=reference, runway=HOUR, now=NOON
+        )
+
+        with pytest.raises(NothingHeld), transaction.atomic():
+            metering.open_intervals(references=[reference, uuid4()], now=NOON)
+
+        assert not UsageInterval.objects.exists()
+        assert Hold.objects.filter(released_at=None).count() == 1
+
+    def test_starts_each_after_its_own_last_second(self) -> None:
+        account, references = make_account(), [uuid4(), uuid4()]
+        sku = make_price()
+        start(account, sku=sku, reference=references[0])
+        close_interval(reference=references[0], ended_at=NOON + 10 * SECOND)
+        for reference in references:
+            holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+        prices.publish(prices={sku: 1}, effective_from=NOON + 10 * SECOND, note="", now=NOON)
+
+        opened = metering.open_intervals(references=references, now=NOON + 9 * SECOND)
+
+        assert opened == {references[0]: NOON + 10 * SECOND, references[1]: NOON + 9 * SECOND}
+        rates = UsageInterval.objects.filter(ended_at=None).values_list(
+            "reference", "micros_per_hour"
+        )
+        assert dict(rates) == {references[0]: 1, references[1]: H100_MICROS}
+
+    def test_closes_each_on_its_own_account_at_its_own_end(self) -> None:
+        one, other = make_account(), make_account()
+        first, second = start(one), start(other)
+        waiting = uuid4()
+        holds.place(account_id=other.pk, sku=first.sku, reference=waiting, runway=HOUR, now=NOON)
+        ends = {
+            second.reference: NOON + 2 * HOUR,
+            first.reference: NOON + HOUR,
+            waiting: NOON,
+            uuid4(): NOON,
+        }
+
+        closed = metering.close_intervals(ends=ends, now=NOON + 2 * HOUR)
+
+        assert closed == {first.reference: NOON + HOUR, second.reference: NOON + 2 * HOUR}
+        assert ledger.balance_micros(one.pk) == 100_000_000 - H100_MICROS
+        assert ledger.balance_micros(other.pk) == 100_000_000 - 2 * H100_MICROS
+        assert funds.balance(other.pk, NOON).held_micros == 0
+        assert audit.differences(now=NOON + 2 * HOUR) == []
+
+    def test_closes_two_where_their_common_money_ended(self) -> None:
+        account = make_account(micros=10_000_000)
+        h100 = start(account)
+        rtx4090 = start(account, micros_per_hour=440_000, at=NOON + 600 * SECOND)
+        references = [h100.reference, rtx4090.reference]
+
+        closed = metering.close_intervals(
+            ends=dict.fromkeys(references, NOON + 9 * HOUR), now=NOON + 9 * HOUR
+        )
+
+        # E6b
+        assert closed == dict.fromkeys(references, NOON + 12_376 * SECOND)
+        assert ledger.balance_micros(account.pk) == 10_000_000 - 9_999_354
+
+    def test_lets_what_stops_earlier_leave_its_money_to_the_rest(self) -> None:
+        account = make_account(micros=2 * H100_MICROS)
+        early, late = start(account), start(account)
+
+        # Both would be paid for an hour; one stops after half of it.
+        closed = metering.close_intervals(
+            ends={late.reference: NOON + 9 * HOUR, early.reference: NOON + HOUR / 2},
+            now=NOON + 9 * HOUR,
+        )
+
+        assert closed == {early.reference: NOON + HOUR / 2, late.reference: NOON + 3 * HOUR / 2}
+        assert ledger.balance_micros(account.pk) == 0
+
+    def test_follows_the_lower_prices_of_each(self) -> None:
+        account = make_account()
+        first, second = start(account), start(account)
+        prices.publish(
+            prices={first.sku: 1_990_000}, effective_from=NOON + HOUR / 2, note="", now=NOON
+        )
+        ends = {first.reference: NOON + HOUR, second.reference: NOON + HOUR}
+
+        assert metering.close_intervals(ends=ends, now=NOON + HOUR) == ends
+
+        # E4, and one that keeps its price.
+        assert ledger.balance_micros(account.pk) == 100_000_000 - 2_240_000 - H100_MICROS
+        assert audit.differences(now=NOON + HOUR) == []
 
 
 class TestConfirm:

@@ -169,6 +169,28 @@ class TestCloseInterval:
         assert len([one for one in closed if one is not None]) == 1
         assert ledger.balance_micros(account.pk) == 100_000_000 - H100_MICROS
 
+    def test_of_many_at_once_beside_reports_closes_each_once(self) -> None:
+        pair = [make_account(), make_account()]
+        sku = make_price()
+        references = [start(account, sku=sku).reference for account in pair * 6]
+        orders = iter([references, references[::-1]] * 4)
+        turns = iter([True, True, False, False] * 2)
+
+        def close_or_confirm() -> int:
+            order, closing = next(orders), next(turns)
+            if not closing:
+                metering.confirm(references=order, now=NOON + HOUR)
+                return 0
+            with transaction.atomic():
+                ends = dict.fromkeys(order, NOON + HOUR)
+                return len(metering.close_intervals(ends=ends, now=NOON + HOUR))
+
+        assert sum(at_once(close_or_confirm)) == 12
+        assert [ledger.balance_micros(account.pk) for account in pair] == [
+            100_000_000 - 6 * H100_MICROS
+        ] * 2
+        assert audit.differences(now=NOON + HOUR) == []
+
 
 class TestApplyPriceDecreases:
     def test_splits_a_meter_once(self) -> None:

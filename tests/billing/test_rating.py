@@ -99,22 +99,15 @@ def burn(rate: int, *, started: int = 0, charged_until: int | None = None) -> Bu
     until = started if charged_until is None else charged_until
     return Burn(
         micros_per_hour=rate,
-        started_at=from_epoch(started),
-        charged_until=from_epoch(until),
+        start_epoch=started,
+        charged_epoch=until,
         charged_micros=charged_micros(micros_per_hour=rate, seconds=until - started),
     )
 
 
 def extra_at(burns: list[Burn], moment: datetime) -> int:
     """What charging all of `burns` up to `moment` would post."""
-    return sum(
-        charged_micros(
-            micros_per_hour=one.micros_per_hour, seconds=seconds_between(one.started_at, moment)
-        )
-        - one.charged_micros
-        for one in burns
-        if one.charged_until < moment
-    )
+    return sum(one.accrued_micros(epoch(moment)) for one in burns)
 
 
 class TestExhaustAt:

@@ -1,4 +1,4 @@
-"""What a node says of many instances takes hardly more statements than what it says of one."""
+"""What a node says of many instances takes as many statements as what it says of one."""
 
 from typing import Any
 
@@ -58,11 +58,9 @@ def walk(count: int) -> dict[str, int]:
     return costs
 
 
-def test_a_sync_of_eight_costs_what_a_sync_of_one_does_but_for_each_meter_that_ends() -> None:
-    of_one = walk(1)
-
-    assert walk(8) == of_one | {"exited": of_one["exited"] + 7}
+def test_a_sync_of_eight_costs_what_a_sync_of_one_does() -> None:
+    assert walk(8) == walk(1)
 
 
 def test_a_sync_stays_within_its_budget() -> None:
-    assert walk(1) == {"progress": 2, "started": 14, "no news": 4, "exited": 13, "gone": 6}
+    assert walk(1) == {"progress": 2, "started": 13, "no news": 4, "exited": 12, "gone": 6}

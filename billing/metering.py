@@ -15,7 +15,7 @@ from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
 from billing.settlement import Charged, charge, settle
-from database.compiled import Compiled, param
+from database.compiled import Compiled, CompiledModels, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,8 @@ class NothingHeld(LookupError):
     """Nothing was set aside for the reference, so its meter cannot open."""
 
 
-_RUNNING = Compiled(
-    lambda: UsageInterval.objects.filter(
-        reference__any=param("references"), ended_at=None
-    ).values_list()
+_RUNNING = CompiledModels(
+    lambda: UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
 )
 _LAST_ENDS = Compiled(
     lambda: (
@@ -78,7 +76,7 @@ def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID,
     held = holds.release(accounts, references, now=now)
     opened = _start_held(accounts, held, now=now)
     if missing := set(references) - opened.keys():
-        running: list[UsageInterval] = _RUNNING.models(references=list(missing))
+        running = _RUNNING(references=list(missing))
         opened |= {interval.reference: interval.started_at for interval in running}
     if missing := set(references) - opened.keys():
         raise NothingHeld(f"nothing is held for {missing}")
@@ -97,7 +95,7 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     """
     accounts = locking.lock_used(ends)
     released = holds.release(accounts, ends, now=now)
-    closing: list[UsageInterval] = _RUNNING.models(references=list(ends))
+    closing = _RUNNING(references=list(ends))
     closing.sort(key=lambda interval: ends[interval.reference])
     later = prices.since(closing)
     charged = [
@@ -130,7 +128,7 @@ def confirm(*, references: Collection[UUID], now: datetime) -> int:
 
 def last_confirmed_at(*, reference: UUID) -> datetime | None:
     """When the use of `reference` was last seen to go on; None where no meter runs."""
-    running: list[UsageInterval] = _RUNNING.models(references=[reference])
+    running = _RUNNING(references=[reference])
     return running[0].confirmed_at if running else None
 
 

@@ -9,7 +9,7 @@ from django.db.models import Exists, Expression, OuterRef, QuerySet
 from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
 from billing.rating.money import check_rate
-from database.compiled import Compiled, param
+from database.compiled import CompiledModels, param
 
 
 class UnknownPrice(LookupError):
@@ -58,13 +58,14 @@ def publish(
     return book
 
 
-_PRICES_AT = Compiled(lambda: _newest(param("moment")).filter(sku__any=param("skus")).values_list())
-_CAME_LATER = Compiled(
+_PRICES_AT = CompiledModels(lambda: _newest(param("moment")).filter(sku__any=param("skus")))
+_CAME_LATER = CompiledModels(
     lambda: (
         came_into_force()
         .filter(sku__any=param("skus"), book__effective_from__gt=param("first"))
-        .values_list("pk")
-    )
+        .order_by("book__version")
+    ),
+    "book",
 )
 
 
@@ -75,7 +76,7 @@ def price_at(sku: str, moment: datetime) -> Price:
 
 def prices_at(skus: Collection[str], moment: datetime) -> dict[str, Price]:
     """The price of each sku at a moment; one query. Raises UnknownPrice."""
-    newest: list[Price] = _PRICES_AT.models(skus=list(skus), moment=moment)
+    newest = _PRICES_AT(skus=list(skus), moment=moment)
     found = {price.sku: price for price in newest}
     for sku in skus:
         if sku not in found:
@@ -103,10 +104,7 @@ def since(intervals: Collection[UsageInterval]) -> list[Price]:
         return []
     first = min(interval.started_at for interval in intervals)
     skus = list({interval.sku for interval in intervals})
-    later = [pk for (pk,) in _CAME_LATER(skus=skus, first=first)]
-    if not later:
-        return []
-    return list(Price.objects.filter(pk__in=later).select_related("book").order_by("book__version"))
+    return _CAME_LATER(skus=skus, first=first)
 
 
 def _checked(sku: str, rate: object) -> int:

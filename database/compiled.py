@@ -10,7 +10,7 @@ by its key. Here a queryset is built with named parameters, kept as SQL, and run
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection
 from django.db.models import Field, ForeignObject, Lookup, Model, QuerySet
@@ -72,18 +72,6 @@ class Compiled:
             cursor.execute(statement.sql, params)
             return statement.convert(cursor.fetchall())
 
-    def models(self, **values: Any) -> list[Any]:
-        """The rows of a `values_list()` of all columns, as models."""
-        return [self._model.from_db(connection.alias, self._columns, row) for row in self(**values)]
-
-    @cached_property
-    def _model(self) -> type[Model]:
-        return self._build().model
-
-    @cached_property
-    def _columns(self) -> list[str]:
-        return [field.attname for field in self._model._meta.concrete_fields]
-
     @cached_property
     def _statement(self) -> _Statement:
         query = self._build().query
@@ -97,3 +85,49 @@ class Compiled:
             return [tuple(row) for row in compiler.apply_converters(rows, converters)]
 
         return _Statement(sql, params, convert, query.select_for_update)
+
+
+class CompiledModels[M: Model]:
+    """A queryset of models, with those that `related` names, as `select_related` would."""
+
+    def __init__(self, build: Callable[[], QuerySet[M]], *related: str) -> None:
+        self._build = build
+        self._related = related
+
+    def __call__(self, **values: Any) -> list[M]:
+        return [self._model_of(row) for row in self._rows(**values)]
+
+    def _model_of(self, row: tuple[Any, ...]) -> M:
+        made: dict[str, Any] = {}
+        start = 0
+        for path, model, columns in self._parts:
+            end = start + len(columns)
+            made[path] = model.from_db(connection.alias, columns, row[start:end])
+            start = end
+            if path:
+                parent, _, name = path.rpartition("__")
+                setattr(made[parent], name, made[path])
+        instance: M = made[""]
+        return instance
+
+    @cached_property
+    def _rows(self) -> Compiled:
+        columns = [
+            f"{path}__{column}" if path else column
+            for path, _, columns in self._parts
+            for column in columns
+        ]
+        return Compiled(lambda: self._build().values_list(*columns))
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, type[Model], list[str]]]:
+        """Each model's path from the first one, itself, and its columns."""
+        models: dict[str, type[Model]] = {"": self._build().model}
+        for path in self._related:
+            parent, _, name = path.rpartition("__")
+            related = models[parent]._meta.get_field(name).related_model
+            models[path] = cast("type[Model]", related)
+        return [
+            (path, model, [field.attname for field in model._meta.concrete_fields])
+            for path, model in models.items()
+        ]

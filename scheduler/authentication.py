@@ -1,12 +1,12 @@
 """Who speaks at the nodes' door: a bearer secret, known by its digest."""
 
-from database.compiled import Compiled, param
+from database.compiled import CompiledModels, param
 from scheduler import fleet
 from scheduler.models import Node
 
 PREFIX = "Bearer "
-_BY_TOKEN = Compiled(
-    lambda: Node.objects.filter(token_digest=param("digest"), retired_at=None).values_list()
+_BY_TOKEN = CompiledModels(
+    lambda: Node.objects.filter(token_digest=param("digest"), retired_at=None)
 )
 
 
@@ -15,5 +15,5 @@ def node_of(authorization: str) -> Node | None:
     if not authorization.startswith(PREFIX):
         return None
     secret = authorization.removeprefix(PREFIX)
-    nodes: list[Node] = _BY_TOKEN.models(digest=fleet.digest(secret))
+    nodes = _BY_TOKEN(digest=fleet.digest(secret))
     return nodes[0] if nodes else None

@@ -16,7 +16,7 @@ from django.db.models import FilteredRelation, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 from psycopg import Error as PsycopgError
 
-from database.compiled import Compiled, param
+from database.compiled import Compiled, CompiledModels, param
 from portal import hints
 from portal.instances import lifecycle
 from portal.instances.models import Instance
@@ -201,15 +201,15 @@ def _commit(assignments: Sequence[Assignment], *, now: datetime) -> None:
     hints.send(hints.node_topic(node.pk))
 
 
-_LOCK_NODE = Compiled(
-    lambda: Node.objects.filter(pk=param("pk")).select_for_update(no_key=True).values_list()
+_LOCK_NODE = CompiledModels(
+    lambda: Node.objects.filter(pk=param("pk")).select_for_update(no_key=True)
 )
 
 
 def lock_node(node_id: int) -> Node:
     """One commit at a time per node: a cordon or a second cycle waits for it, or came first."""
     node: Node
-    [node] = _LOCK_NODE.models(pk=node_id)
+    [node] = _LOCK_NODE(pk=node_id)
     return node
 
 

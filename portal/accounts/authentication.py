@@ -6,12 +6,17 @@ from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
+from database.compiled import CompiledModels, param
 from portal.accounts import operations
 from portal.accounts.models import ApiToken, Member, User
 from portal.accounts.roles import Scope
 from portal.errors import Forbidden
 
 SCHEME = "bearer"
+_BY_DIGEST = CompiledModels(
+    lambda: ApiToken.objects.filter(digest=param("digest")),
+    *("member", "member__user", "member__team"),
+)
 
 
 class NoTeam(Forbidden):
@@ -26,11 +31,10 @@ class TokenAuthentication(BaseAuthentication):
         if scheme.lower() != SCHEME:
             return None
         now = timezone.now()
-        tokens = ApiToken.objects.select_related("member__user", "member__team")
-        try:
-            token = tokens.get(digest=operations.digest(secret.strip()))
-        except ApiToken.DoesNotExist as error:
-            raise AuthenticationFailed("This token is not known.", "token_unknown") from error
+        tokens = _BY_DIGEST(digest=operations.digest(secret.strip()))
+        if not tokens:
+            raise AuthenticationFailed("This token is not known.", "token_unknown")
+        [token] = tokens
         if token.revoked_at is not None:
             raise AuthenticationFailed("This token was revoked.", "token_revoked")
         if token.expires_at is not None and token.expires_at <= now:

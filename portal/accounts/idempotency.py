@@ -9,12 +9,13 @@ from http import HTTPStatus
 from typing import Any, Concatenate
 
 from django.db import IntegrityError, transaction
-from django.db.models import BooleanField, FilteredRelation, Func, Q, Value
+from django.db.models import BooleanField, FilteredRelation, Func, Q
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from database.compiled import Compiled, param
 from portal.accounts.authentication import acting_member
 from portal.accounts.models import IdempotentReply, User
 from portal.api.errors import CONTENT_TYPE, Refused
@@ -125,20 +126,26 @@ def _answer(asked: Asked, work: Callable[[], Response], never_stored: Collection
     return response
 
 
+_CLAIM = Compiled(
+    lambda: (
+        User.objects.filter(pk=param("user"))
+        .annotate(
+            claimed=_TryLock(param("lock")),
+            reply=FilteredRelation("replies", condition=Q(replies__key=param("key"))),
+        )
+        .values_list("claimed", "reply__request_digest", "reply__status", "reply__body")
+    )
+)
+
+
 def _claim(asked: Asked) -> Kept | None:
     """What is kept under the key; None: it is ours to answer. Raises Refused while another does.
 
     The lock only spares doing the work twice. That it lands once is held by the reply's own
     constraint, so the moment between this statement's snapshot and its lock does no harm.
     """
-    claimed, *kept = (
-        User.objects.annotate(
-            claimed=_TryLock(Value(_lock_of(asked))),
-            reply=FilteredRelation("replies", condition=Q(replies__key=asked.key)),
-        )
-        .values_list("claimed", "reply__request_digest", "reply__status", "reply__body")
-        .get(pk=asked.user_id)
-    )
+    lock = _lock_of(asked)
+    [(claimed, *kept)] = _CLAIM(user=asked.user_id, key=asked.key, lock=lock)
     if kept[0] is not None:
         return Kept(*kept)
     if not claimed:

@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from billing import metering
+from database.compiled import Compiled, CompiledModels, param
 from portal.accounts.authentication import acting_member, member_for
 from portal.accounts.idempotency import idempotent, key_of
 from portal.accounts.models import Member, SshKey
@@ -40,6 +41,12 @@ from portal.instances.serializers import (
     QueueDetail,
     preflight,
     rendered,
+)
+
+_PLAN = CompiledModels(lambda: Plan.objects.filter(sku=param("sku")))
+_IMAGE = CompiledModels(lambda: Image.objects.filter(slug=param("slug")))
+_SSH_KEYS = Compiled(
+    lambda: SshKey.objects.filter(user=param("user")).values_list("pk", "public_key")
 )
 
 
@@ -191,8 +198,8 @@ def _rendered(*instances: Instance) -> list[dict[str, Any]]:
 
 def _launch_request(body: dict[str, Any], actor: Member) -> LaunchRequest:
     """`body` with what it names looked up. Raises ValidationError for what there is not."""
-    plan = next(iter(Plan.objects.filter(sku=body["plan"])), None)
-    image = next(iter(Image.objects.filter(slug=body["image"])), None)
+    plan = next(iter(_PLAN(sku=body["plan"])), None)
+    image = next(iter(_IMAGE(slug=body["image"])), None)
     if plan is None or image is None:
         absent = {"plan": plan, "image": image}
         raise ValidationError({name: ["No such " + name] for name in absent if not absent[name]})
@@ -212,7 +219,7 @@ def _public_keys(actor: Member, chosen: list[int] | None) -> tuple[str, ...]:
     """The chosen keys, or all where none is named. Raises ValidationError for another's key."""
     if chosen == []:
         return ()
-    keys = dict(SshKey.objects.filter(user=actor.user_id).values_list("pk", "public_key"))
+    keys = dict(_SSH_KEYS(user=actor.user_id))
     if chosen is None:
         chosen = sorted(keys)
     if not set(chosen) <= set(keys):

@@ -7,9 +7,10 @@ from django.db.models import Count, OuterRef
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 
-from database.compiled import Compiled, param
-from scheduler.models import Gpu, Node
-from tests.factories import H100, make_image, make_node
+from database.compiled import Compiled, CompiledModels, param
+from scheduler import cycle
+from scheduler.models import Allocation, Gpu, Node
+from tests.factories import H100, NOON, make_image, make_instance, make_node
 
 OF_NODE = Compiled(
     lambda: Gpu.objects.filter(node=param("node"), model=H100).order_by("uuid").values_list("uuid")
@@ -25,7 +26,10 @@ OF_NODES = Compiled(
 LOCKED = Compiled(
     lambda: Node.objects.filter(pk__any=param("pks")).select_for_update().values_list("name")
 )
-NAMED = Compiled(lambda: Node.objects.filter(name=param("name")).values_list())
+NAMED = CompiledModels(lambda: Node.objects.filter(name=param("name")))
+WITH_NODE = CompiledModels(
+    lambda: Allocation.objects.filter(gpu__uuid=param("uuid")), "gpu", "gpu__node", "instance"
+)
 WITH_GPUS = Compiled(
     lambda: Node.objects.filter(pk=param("pk")).values_list(
         "name",
@@ -54,12 +58,23 @@ class TestCompiled:
     def test_gives_models_that_are_as_read_from_the_database(self) -> None:
         node = make_node()
 
-        [found] = NAMED.models(name=node.name)
+        [found] = NAMED(name=node.name)
 
         assert found == node
         assert found.memory_mib == node.memory_mib
         assert not found._state.adding
         assert not found.get_deferred_fields()
+
+    def test_gives_related_models_as_select_related_would(self) -> None:
+        node, instance = make_node(), make_instance()
+        assert cycle.run(now=NOON) == 1
+
+        [found] = WITH_NODE(uuid=node.gpus.get().uuid)
+
+        with CaptureQueriesContext(connection) as statements:
+            assert found.gpu.node == node
+            assert found.instance == instance
+        assert len(statements) == 0
 
     def test_converts_what_the_queryset_would_convert(self) -> None:
         node = make_node(gpus=2)

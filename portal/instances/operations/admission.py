@@ -4,15 +4,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.aggregates import BoolOr
 from django.db import transaction
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from billing import holds, prices
 from billing.ledger import InsufficientFunds
 from billing.prices import UnknownPrice
+from database.compiled import Compiled, CompiledModels, param
 from portal import hints
 from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Permission
@@ -220,10 +222,16 @@ def _check_env(env: Mapping[str, str]) -> None:
         )
 
 
+_LOCK_TEAM = CompiledModels(
+    lambda: Team.objects.filter(pk=param("pk")).select_for_update(no_key=True)
+)
+
+
 def _lock_team(team_id: int) -> Team:
     # The team's row serialises its admissions: without it two requests could each see room for
     # the last GPU of the quota.
-    return Team.objects.select_for_update(no_key=True).get(pk=team_id)
+    [team] = _LOCK_TEAM(pk=team_id)
+    return team
 
 
 def gpus_in_use(team: Team) -> int:
@@ -232,15 +240,23 @@ def gpus_in_use(team: Team) -> int:
     return gpus["total"] or 0
 
 
+def _launched_or_live() -> QuerySet[Instance, tuple[Any, ...]]:
+    again = Q(launch_key=param("launch_key"))
+    found = Instance.objects.filter(Q(state__in=LIVE_STATES) | again, team=param("team"))
+    return found.values_list("team").annotate(gpus=Sum("plan__gpu_count"), again=BoolOr(again))
+
+
+_STANDING = Compiled(_launched_or_live)
+
+
 def _standing(team: Team, launch_key: str) -> tuple[int, bool]:
     """The GPUs in use, and whether `launch_key` launched something before; one statement.
 
     What it launched counts among the GPUs, ended or not.
     """
-    again = Q(launch_key=launch_key)
-    found = Instance.objects.for_team(team).filter(Q(state__in=LIVE_STATES) | again)
-    standing = found.aggregate(gpus=Sum("plan__gpu_count"), again=BoolOr(again))
-    return standing["gpus"] or 0, bool(standing["again"])
+    for _, gpus, launched_before in _STANDING(team=team.pk, launch_key=launch_key):
+        return gpus, launched_before
+    return 0, False
 
 
 def check_allowed(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> None:

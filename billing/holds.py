@@ -7,8 +7,9 @@ from uuid import UUID
 from billing import locking, prices
 from billing.ledger import InsufficientFunds
 from billing.locking import LockedAccount
-from billing.models import Hold
+from billing.models import Hold, Price
 from billing.rating.charge import needed_micros
+from database.compiled import Compiled, param
 
 
 def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now: datetime) -> Hold:
@@ -43,14 +44,32 @@ def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now:
     return hold
 
 
+_HELD = Compiled(
+    lambda: Hold.objects.filter(
+        account__any=param("accounts"), reference__any=param("references"), released_at=None
+    ).values_list(
+        *("pk", "account", "reference", "amount_micros"),
+        *("price", "price__sku", "price__micros_per_hour"),
+    )
+)
+
+
 def release(
     accounts: Mapping[int, LockedAccount], references: Collection[UUID], *, now: datetime
 ) -> list[Hold]:
     """Give back what locked accounts hold for `references`; returns what was held."""
-    held = Hold.objects.filter(
-        account__in=accounts, reference__in=references, released_at=None
-    ).select_related("price")
-    released = list(held)
+    released = [
+        Hold(
+            pk=pk,
+            account_id=account_id,
+            reference=reference,
+            amount_micros=micros,
+            price=Price(pk=price_id, sku=sku, micros_per_hour=rate),
+        )
+        for pk, account_id, reference, micros, price_id, sku, rate in _HELD(
+            accounts=list(accounts), references=list(references)
+        )
+    ]
     if released:
         Hold.objects.filter(pk__in=[hold.pk for hold in released]).update(released_at=now)
     for hold in released:

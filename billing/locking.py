@@ -4,17 +4,19 @@ Whatever opens, closes, charges, holds or credits takes the lock first, so that 
 others did, and no two wait for each other.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Sum
 
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
 from billing.rating.intervals import epoch
+from database.compiled import Compiled, param
 
 # The columns of an interval that `Burn.of` takes.
 BURN = ("micros_per_hour", "started_at", "charged_until", "charged_micros")
@@ -77,27 +79,66 @@ class LockedAccount:
             self._stored_exhaust_at = self.exhaust_at
 
 
+_COLUMNS = ("pk", "balance_micros", "floor_micros", "exhaust_at")
+_LOCK = Compiled(
+    lambda: (
+        Account.objects.filter(pk=param("pk")).select_for_update(no_key=True).values_list(*_COLUMNS)
+    )
+)
+_LOCK_USED = Compiled(
+    lambda: (
+        Account.objects.filter(
+            pk__in=UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
+            .values("account")
+            .union(
+                Hold.objects.filter(reference__any=param("references"), released_at=None).values(
+                    "account"
+                )
+            )
+        )
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list(*_COLUMNS)
+    )
+)
+_HELD = Compiled(
+    lambda: (
+        Hold.objects.filter(account__any=param("pks"), released_at=None)
+        .values_list("account")
+        .annotate(Sum("amount_micros"))
+    )
+)
+_BURNING = Compiled(
+    lambda: UsageInterval.objects.filter(
+        account__any=param("pks"), ended_at=None, micros_per_hour__gt=0
+    ).values_list("account", "pk", *BURN)
+)
+
+
 def lock(account_id: int) -> LockedAccount:
     """Three statements. Raises KeyError where there is no such account."""
-    return lock_all([account_id])[account_id]
+    return _read(_LOCK(pk=account_id))[account_id]
 
 
-def lock_all(account_ids: Collection[int] | QuerySet[Any, Any]) -> dict[int, LockedAccount]:
-    """Locked in the order of their ids; three statements for any number, a query for them too."""
-    rows = Account.objects.filter(pk__in=account_ids).order_by("pk").select_for_update(no_key=True)
+def lock_used(references: Collection[UUID]) -> dict[int, LockedAccount]:
+    """The accounts whose meters run, or whose money is held, for `references`, by id.
+
+    Locked in the order of their ids; three statements for any number.
+    """
+    return _read(_LOCK_USED(references=list(references)))
+
+
+def _read(locked: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
     accounts = {
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
-        for pk, balance, floor, exhaust_at in rows.values_list(
-            "pk", "balance_micros", "floor_micros", "exhaust_at"
-        )
+        for pk, balance, floor, exhaust_at in locked
     }
+    if not accounts:
+        return accounts
     # Read by statements that begin once the lock is held: they see what others did before.
-    held = Hold.objects.filter(account__in=accounts, released_at=None).values_list("account")
-    for pk, micros in held.annotate(Sum("amount_micros")):
+    pks = list(accounts)
+    for pk, micros in _HELD(pks=pks):
         accounts[pk].held_micros = micros
-    burning = UsageInterval.objects.filter(
-        account__in=accounts, ended_at=None, micros_per_hour__gt=0
-    ).values_list("account", "pk", *BURN)
-    for account_id, interval_id, *figures in burning:
-        accounts[account_id].burning[interval_id] = Burn.of(*figures)
+    for pk, interval_id, *figures in _BURNING(pks=pks):
+        accounts[pk].burning[interval_id] = Burn.of(*figures)
     return accounts

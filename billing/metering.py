@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, Max, OuterRef, QuerySet
+from django.db.models import Exists, Max, OuterRef
 from django.db.models.functions import Least
 
 from billing import funds, holds, locking, prices
@@ -16,6 +15,7 @@ from billing.locking import LockedAccount
 from billing.models import Hold, Price, UsageInterval
 from billing.rating.intervals import seconds_between, whole_seconds
 from billing.settlement import Charged, charge, settle
+from database.compiled import Compiled, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,20 @@ class NothingHeld(LookupError):
     """Nothing was set aside for the reference, so its meter cannot open."""
 
 
+_RUNNING = Compiled(
+    lambda: UsageInterval.objects.filter(
+        reference__any=param("references"), ended_at=None
+    ).values_list()
+)
+_LAST_ENDS = Compiled(
+    lambda: (
+        UsageInterval.objects.filter(reference__any=param("references"))
+        .values_list("reference")
+        .annotate(Max("ended_at"))
+    )
+)
+
+
 def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID, datetime]:
     """Start the meter of each reference at the price its hold pinned, or a lower one of today.
 
@@ -60,15 +74,14 @@ def open_intervals(*, references: Collection[UUID], now: datetime) -> dict[UUID,
     meter, of one that runs already too. Raises NothingHeld where nothing is held for one, nor
     runs.
     """
-    accounts = locking.lock_all(_accounts_of(references))
+    accounts = locking.lock_used(references)
     held = holds.release(accounts, references, now=now)
     opened = _start_held(accounts, held, now=now)
-    missing = set(references) - opened.keys()
-    if missing:
-        running = _open_intervals(missing)
-        opened |= dict(running.values_list("reference", "started_at"))
-    if len(opened) < len(set(references)):
-        raise NothingHeld(f"nothing is held for {missing - opened.keys()}")
+    if missing := set(references) - opened.keys():
+        running: list[UsageInterval] = _RUNNING.models(references=list(missing))
+        opened |= {interval.reference: interval.started_at for interval in running}
+    if missing := set(references) - opened.keys():
+        raise NothingHeld(f"nothing is held for {missing}")
     for account in accounts.values():
         account.save()
     return opened
@@ -82,9 +95,10 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     third allows; what was charged beyond that is given back. Returns the end of each meter that
     ran.
     """
-    accounts = locking.lock_all(_accounts_of(ends))
+    accounts = locking.lock_used(ends.keys())
     released = holds.release(accounts, ends, now=now)
-    closing = sorted(_open_intervals(ends), key=lambda interval: ends[interval.reference])
+    closing: list[UsageInterval] = _RUNNING.models(references=list(ends))
+    closing.sort(key=lambda interval: ends[interval.reference])
     later = prices.since(closing)
     charged = [
         _close(accounts[interval.account_id], interval, later, ended_at=ends[interval.reference])
@@ -116,7 +130,8 @@ def confirm(*, references: Collection[UUID], now: datetime) -> int:
 
 def last_confirmed_at(*, reference: UUID) -> datetime | None:
     """When the use of `reference` was last seen to go on; None where no meter runs."""
-    return _open_intervals([reference]).values_list("confirmed_at", flat=True).first()
+    running: list[UsageInterval] = _RUNNING.models(references=[reference])
+    return running[0].confirmed_at if running else None
 
 
 def apply_price_decreases(*, now: datetime, limit: int = 1000) -> int:
@@ -228,16 +243,6 @@ def _lower(later: Sequence[Price], interval: UsageInterval, *, until: datetime) 
     ]
 
 
-def _open_intervals(references: Collection[UUID]) -> QuerySet[UsageInterval]:
-    return UsageInterval.objects.filter(reference__in=references, ended_at=None)
-
-
-def _accounts_of(references: Collection[UUID]) -> QuerySet[Any, Any]:
-    """Whose meters run, or whose money is held, for `references`."""
-    held = Hold.objects.filter(reference__in=references, released_at=None)
-    return _open_intervals(references).values("account").union(held.values("account"))
-
-
 def _close(
     account: LockedAccount, interval: UsageInterval, later: Sequence[Price], *, ended_at: datetime
 ) -> Charged:
@@ -255,8 +260,9 @@ def _close(
 def _start_held(
     accounts: Mapping[int, LockedAccount], held: Collection[Hold], *, now: datetime
 ) -> dict[UUID, datetime]:
-    earlier = UsageInterval.objects.filter(reference__in=[hold.reference for hold in held])
-    last_ends = dict(earlier.values_list("reference").annotate(Max("ended_at")))
+    if not held:
+        return {}
+    last_ends = dict(_LAST_ENDS(references=[hold.reference for hold in held]))
     # A restart within the second of the stop does not pay that second twice.
     starts = {
         hold.reference: max(whole_seconds(now), last_ends.get(hold.reference) or whole_seconds(now))

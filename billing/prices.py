@@ -5,10 +5,12 @@ from datetime import datetime
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.expressions import RawSQL
 
 from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
 from billing.rating.money import check_rate
+from database.compiled import Compiled, param
 
 
 class UnknownPrice(LookupError):
@@ -57,6 +59,16 @@ def publish(
     return book
 
 
+_PRICES_AT = Compiled(lambda: _newest(param("moment")).filter(sku__any=param("skus")).values_list())
+_CAME_LATER = Compiled(
+    lambda: (
+        came_into_force()
+        .filter(sku__any=param("skus"), book__effective_from__gt=param("first"))
+        .values_list("pk")
+    )
+)
+
+
 def price_at(sku: str, moment: datetime) -> Price:
     """The price of a sku at a moment. Raises UnknownPrice."""
     return prices_at([sku], moment)[sku]
@@ -64,8 +76,9 @@ def price_at(sku: str, moment: datetime) -> Price:
 
 def prices_at(skus: Collection[str], moment: datetime) -> dict[str, Price]:
     """The price of each sku at a moment; one query. Raises UnknownPrice."""
-    newest = _newest(moment).filter(sku__in=skus)
-    found = {price.sku: price for price in newest}
+    found: dict[str, Price] = {
+        price.sku: price for price in _PRICES_AT.models(skus=list(skus), moment=moment)
+    }
     for sku in skus:
         if sku not in found:
             raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
@@ -91,10 +104,11 @@ def since(intervals: Collection[UsageInterval]) -> list[Price]:
     if not intervals:
         return []
     first = min(interval.started_at for interval in intervals)
-    later = came_into_force().filter(
-        sku__in={interval.sku for interval in intervals}, book__effective_from__gt=first
-    )
-    return list(later.order_by("book__version"))
+    skus = list({interval.sku for interval in intervals})
+    later = [pk for (pk,) in _CAME_LATER(skus=skus, first=first)]
+    if not later:
+        return []
+    return list(Price.objects.filter(pk__in=later).select_related("book").order_by("book__version"))
 
 
 def _checked(sku: str, rate: object) -> int:
@@ -104,6 +118,6 @@ def _checked(sku: str, rate: object) -> int:
         raise BadPriceBook(f"{sku}: {error}.") from error
 
 
-def _newest(moment: datetime) -> QuerySet[Price]:
+def _newest(moment: datetime | RawSQL) -> QuerySet[Price]:
     begun = Price.objects.filter(book__effective_from__lte=moment)
     return begun.order_by("sku", "-book__version").distinct("sku")

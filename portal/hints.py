@@ -9,12 +9,12 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from datetime import timedelta
 
 import redis
 import redis.asyncio
 from celery import current_app
 from django.conf import settings
-from django.core.cache import cache
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -41,18 +41,39 @@ def send(*topics: str) -> None:
 
 
 def send_task(name: str) -> None:
-    """Run the tick `name` at once when this transaction has landed, unless a run is pending."""
+    """Run the tick `name` when this transaction has landed, unless a run is pending.
+
+    That is at once, or as soon as the spacing is over that its last run asked for. A run that
+    has to wait does so as a message, in no worker's way.
+    """
     transaction.on_commit(lambda: _send_task(name))
 
 
-def begin_task(name: str) -> None:
-    """Called first by a hinted tick: what lands from here on needs another run."""
+def begin_task(name: str, *, spacing: timedelta) -> None:
+    """Called first by a hinted tick: what lands from here on needs another run.
+
+    Hints make that one begin no sooner than `spacing` from now, so that many of them cannot
+    fill a processor with runs that find little to do. `spacing` is below `PENDING_SECONDS`.
+    """
+    with contextlib.suppress(redis.RedisError), _client().pipeline() as together:
+        together.delete(_pending(name))
+        together.set(_spaced(name), 1, px=spacing)
+        together.execute()
+
+
+def forget_spacing(name: str) -> None:
+    """Called by a run that found nothing to do: it cost little, so the next may begin at once."""
     with contextlib.suppress(redis.RedisError):
-        cache.delete(_pending(name))
+        _client().delete(_spaced(name))
 
 
 def _pending(name: str) -> str:
-    return f"hint:{name}"
+    return f"hint:{name}:pending"
+
+
+def _spaced(name: str) -> str:
+    """There while no run should begin. Redis alone keeps the time: no two clocks are compared."""
+    return f"hint:{name}:spaced"
 
 
 def _publish(topics: Iterable[str]) -> None:
@@ -66,8 +87,15 @@ def _publish(topics: Iterable[str]) -> None:
 
 def _send_task(name: str) -> None:
     try:
-        if cache.add(_pending(name), 1, timeout=PENDING_SECONDS):
-            current_app.send_task(name, expires=PENDING_SECONDS, retry=False)
+        with _client().pipeline() as together:
+            together.set(_pending(name), 1, nx=True, ex=PENDING_SECONDS)
+            together.pttl(_spaced(name))
+            first, spaced_ms = together.execute()
+        if first:
+            wait_seconds = max(spaced_ms, 0) / 1000  # below nought where there is no such key
+            current_app.send_task(
+                name, countdown=wait_seconds, expires=PENDING_SECONDS, retry=False
+            )
     except (redis.RedisError, OperationalError) as error:
         logger.warning("hint lost", extra={"task": name, "error": str(error)})
 

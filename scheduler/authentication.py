@@ -1,9 +1,13 @@
 """Who speaks at the nodes' door: a bearer secret, known by its digest."""
 
+from database.compiled import Compiled, param
 from scheduler import fleet
 from scheduler.models import Node
 
 PREFIX = "Bearer "
+_BY_TOKEN = Compiled(
+    lambda: Node.objects.filter(token_digest=param("digest"), retired_at=None).values_list()
+)
 
 
 def node_of(authorization: str) -> Node | None:
@@ -11,4 +15,5 @@ def node_of(authorization: str) -> Node | None:
     if not authorization.startswith(PREFIX):
         return None
     secret = authorization.removeprefix(PREFIX)
-    return Node.objects.filter(token_digest=fleet.digest(secret), retired_at=None).first()
+    nodes: list[Node] = _BY_TOKEN.models(digest=fleet.digest(secret))
+    return nodes[0] if nodes else None

@@ -1,34 +1,27 @@
 """How many instances of each plan would start now → portal.catalog.Availability."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from django.conf import settings
-
 from portal.catalog.models import Availability, Plan
-from scheduler.cycle import shape_of
-from scheduler.models import Gpu, Node
+from scheduler.capacity import Capacity, capacities, shape_of
 from scheduler.placement.feasible import how_many_fit
 from scheduler.placement.snapshot import FreeNode, Shape
 
 
-def publish(nodes: Sequence[FreeNode], *, now: datetime) -> int:
-    """Write what changed of the plans on offer; returns how many rows that was."""
+def publish(*, now: datetime) -> int:
+    """Write what changed of the plans on offer; returns how many rows that was.
+
+    Four queries where nothing changed.
+    """
     known = {row.plan_id: row for row in Availability.objects.all()}
-    empty, simulated = _empty_nodes(now=now)
-    changed = []
-    for plan in Plan.objects.offered():
-        shape = shape_of(plan)
-        row = Availability(
-            plan=plan,
-            free_now=sum(how_many_fit(shape, node) for node in nodes),
-            total=sum(how_many_fit(shape, node) for node in empty),
-            simulated=_only_simulated(shape, empty, simulated),
-            updated_at=now,
-        )
-        before = known.get(plan.pk)
-        if before is None or _figures(before) != _figures(row):
-            changed.append(row)
+    nodes = capacities(now=now)
+    rows = [_availability(plan, nodes, now=now) for plan in Plan.objects.offered()]
+    changed = [
+        row
+        for row in rows
+        if row.plan_id not in known or _figures(known[row.plan_id]) != _figures(row)
+    ]
     Availability.objects.bulk_create(
         changed,
         update_conflicts=True,
@@ -38,23 +31,25 @@ def publish(nodes: Sequence[FreeNode], *, now: datetime) -> int:
     return len(changed)
 
 
+def _availability(plan: Plan, nodes: Sequence[Capacity], *, now: datetime) -> Availability:
+    shape = shape_of(plan)
+    return Availability(
+        plan=plan,
+        free_now=_fitting(shape, (node.free for node in nodes)),
+        total=_fitting(shape, (node.empty for node in nodes)),
+        simulated=_only_simulated(shape, nodes),
+        updated_at=now,
+    )
+
+
+def _fitting(shape: Shape, nodes: Iterable[FreeNode]) -> int:
+    return sum(how_many_fit(shape, node) for node in nodes)
+
+
 def _figures(row: Availability) -> tuple[int, int, bool]:
     return (row.free_now, row.total, row.simulated)
 
 
-def _empty_nodes(*, now: datetime) -> tuple[list[FreeNode], set[int]]:
-    """Every node that takes work as if nothing ran on it, and which of them are simulated."""
-    nodes = Node.objects.taking_work(now=now, seen_within=settings.NODE_SUSPECT_AFTER)
-    gpus: dict[int, dict[str, tuple[str, ...]]] = {}
-    for gpu in Gpu.objects.usable():
-        of_node = gpus.setdefault(gpu.node_id, {})
-        of_node[gpu.model] = (*of_node.get(gpu.model, ()), gpu.uuid)
-    empty = [
-        FreeNode(node.pk, gpus.get(node.pk, {}), node.vcpus, node.memory_mib) for node in nodes
-    ]
-    return empty, {node.pk for node in nodes if node.simulated or node.simulated_gpus}
-
-
-def _only_simulated(shape: Shape, nodes: Sequence[FreeNode], simulated: set[int]) -> bool:
-    offering = {node.node_id for node in nodes if how_many_fit(shape, node)}
-    return bool(offering) and offering <= simulated
+def _only_simulated(shape: Shape, nodes: Iterable[Capacity]) -> bool:
+    offering = [node.simulated for node in nodes if how_many_fit(shape, node.empty)]
+    return bool(offering) and all(offering)

@@ -13,6 +13,7 @@ from django.db.models import OuterRef, Q, QuerySet
 
 from agents.protocol import ContainerSpec, Order, Want
 from billing.metering import last_confirmed_at
+from database.compiled import Compiled, param
 from portal import hints
 from portal.instances.lifecycle import Why
 from portal.instances.models import Reason, State
@@ -39,26 +40,33 @@ class LiveLease:
     spec: ContainerSpec
 
 
-# What an order needs beside the lease itself.
-SPEC_COLUMNS = (
-    "instance__name",
-    "instance__command",
-    "instance__env",
-    "instance__ports",
-    "instance__ssh_keys",
-    "instance__plan__vcpus",
-    "instance__plan__memory_gib",
-    "instance__plan__disk_gib",
-    "instance__image__reference",
-    "instance__image__command",
-    "instance__image__ready_port",
+_COLUMNS = (
+    *("pk", "instance_id", "generation", "expires_at"),
+    *("instance__state", "instance__phase", "instance__phase_percent"),
+    *("instance__name", "instance__command", "instance__env"),
+    *("instance__ports", "instance__ssh_keys"),
+    *("instance__plan__vcpus", "instance__plan__memory_gib", "instance__plan__disk_gib"),
+    *("instance__image__reference", "instance__image__command", "instance__image__ready_port"),
+)
+_LIVE = Compiled(
+    lambda: (
+        Lease.objects.filter(node=param("node"), ended_at=None)
+        .order_by("instance_id")
+        .values_list(
+            *_COLUMNS,
+            ArraySubquery(
+                Allocation.objects.filter(lease=OuterRef("pk"))
+                .order_by("gpu__uuid")
+                .values("gpu__uuid")
+            ),
+        )
+    )
 )
 
 
 def live_leases(node: Node) -> list[LiveLease]:
     """The leases a node has, in one query."""
-    gpus = Allocation.objects.filter(lease=OuterRef("pk")).order_by("gpu__uuid")
-    rows = Lease.objects.filter(node=node, ended_at=None).order_by("instance_id")
+    rows = [dict(zip((*_COLUMNS, "gpus"), row, strict=True)) for row in _LIVE(node=node.pk)]
     return [
         LiveLease(
             pk=row["pk"],
@@ -69,19 +77,14 @@ def live_leases(node: Node) -> list[LiveLease]:
             progress=(row["instance__phase"], row["instance__phase_percent"]),
             spec=_spec(row),
         )
-        for row in rows.values(
-            *("pk", "instance_id", "generation", "expires_at"),
-            *("instance__state", "instance__phase", "instance__phase_percent"),
-            *SPEC_COLUMNS,
-            gpu_uuids=ArraySubquery(gpus.values("gpu__uuid")),
-        )
+        for row in rows
     ]
 
 
 def _spec(row: Mapping[str, Any]) -> ContainerSpec:
     return ContainerSpec(
         image=row["instance__image__reference"],
-        gpu_uuids=tuple(row["gpu_uuids"]),
+        gpu_uuids=tuple(row["gpus"]),
         vcpus=row["instance__plan__vcpus"],
         memory_mib=row["instance__plan__memory_gib"] * 1024,
         disk_gib=row["instance__plan__disk_gib"],

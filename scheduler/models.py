@@ -1,11 +1,11 @@
 """Nodes, their GPUs, and who holds them."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, Expression, OuterRef, Q
 
 from portal.accounts.models import User
 from portal.instances.models import Instance
@@ -20,9 +20,9 @@ class NodeQuerySet(models.QuerySet["Node"]):
             gpus_held=Count("gpus", filter=held, distinct=True),
         )
 
-    def taking_work(self, *, now: datetime, seen_within: timedelta) -> Self:
+    def taking_work(self, *, seen_after: datetime | Expression) -> Self:
         """Nodes that may be given new instances."""
-        return self.filter(retired_at=None, cordoned_at=None, last_seen_at__gt=now - seen_within)
+        return self.filter(retired_at=None, cordoned_at=None, last_seen_at__gt=seen_after)
 
 
 class NodeState(models.TextChoices):

@@ -1,6 +1,7 @@
 """Ticks of the scheduler room."""
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
 from portal import hints
@@ -11,15 +12,14 @@ from scheduler import availability, cycle, leases
 def run_cycle(**_: object) -> None:
     """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
     with cycle.alone():
-        hints.begin_task(hints.SCHEDULER_CYCLE)
+        hints.begin_task(hints.SCHEDULER_CYCLE, spacing=settings.SCHEDULER_CYCLE_SPACING)
         cycle.run(now=timezone.now())
 
 
 @shared_task(name="scheduler.publish_availability")
 def publish_availability(**_: object) -> None:
     """Tick. Safe to run late, twice, or at the same time as itself."""
-    now = timezone.now()
-    availability.publish(cycle.free_nodes(now=now), now=now)
+    availability.publish(now=timezone.now())
 
 
 @shared_task(name="scheduler.expire_leases")

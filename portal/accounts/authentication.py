@@ -26,13 +26,11 @@ class TokenAuthentication(BaseAuthentication):
         if scheme.lower() != SCHEME:
             return None
         now = timezone.now()
-        token = (
-            ApiToken.objects.filter(digest=operations.digest(secret.strip()))
-            .select_related("member__user", "member__team")
-            .first()
-        )
-        if token is None:
-            raise AuthenticationFailed("This token is not known.", "token_unknown")
+        tokens = ApiToken.objects.select_related("member__user", "member__team")
+        try:
+            token = tokens.get(digest=operations.digest(secret.strip()))
+        except ApiToken.DoesNotExist as error:
+            raise AuthenticationFailed("This token is not known.", "token_unknown") from error
         if token.revoked_at is not None:
             raise AuthenticationFailed("This token was revoked.", "token_revoked")
         if token.expires_at is not None and token.expires_at <= now:

@@ -3,25 +3,54 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate
 
+from django.db import IntegrityError, transaction
+from django.db.models import BooleanField, FilteredRelation, Func, Q, Value
 from django.utils import timezone
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.accounts.authentication import acting_member
-from portal.accounts.models import IdempotentReply
+from portal.accounts.models import IdempotentReply, User
 from portal.api.errors import CONTENT_TYPE, Refused
 
 HEADER = "Idempotency-Key"
 KEY_CHARACTERS_MAX = 100
-# No request takes this long: one that is still in progress then died, and the next one goes on.
-IN_PROGRESS_MAX = timedelta(seconds=60)
+RETRY_AFTER_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request under a key: whose it is, and a digest of what it asks for."""
+
+    user_id: int
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The answer that was given under a key, and a digest of what was asked for."""
+
+    digest: str
+    status: int
+    body: Any
+
+
+class Outrun(Exception):
+    """Another request under the same key was answered first."""
+
+
+class _TryLock(Func):
+    """Whether the transaction has the advisory lock of a number; it waits for nobody."""
+
+    function = "pg_try_advisory_xact_lock"
+    output_field = BooleanField()
 
 
 def idempotent[V: APIView, **P](
@@ -30,10 +59,11 @@ def idempotent[V: APIView, **P](
     [Callable[Concatenate[V, Request, P], Response]],
     Callable[Concatenate[V, Request, P], Response],
 ]:
-    """Let a client repeat this POST under a key of its own choosing.
+    """Make this POST one transaction, and let a client repeat it under a key of its own choosing.
 
-    The first answer below 500 is kept, refusals included, for `IDEMPOTENCY_KEY_LIFETIME`. The
-    fields in `never_stored` are null in a replay: a secret is not kept for the sake of a retry.
+    The first answer below 500 is kept for `IDEMPOTENCY_KEY_LIFETIME`: with what the request did,
+    or after a refusal, which takes back all that it did. The fields in `never_stored` are null in
+    a replay: a secret is not kept for the sake of a retry.
     """
 
     def decorate(
@@ -43,17 +73,20 @@ def idempotent[V: APIView, **P](
         def guarded(view: V, request: Request, /, *args: P.args, **kwargs: P.kwargs) -> Response:
             key = key_of(request)
             if key is None:
-                return method(view, request, *args, **kwargs)
-            now = timezone.now()
-            claimed, reply = _claim(request, key, now=now)
-            if not claimed:
-                return _replay(reply, _digest(request), now=now)
+                with transaction.atomic():
+                    return method(view, request, *args, **kwargs)
+
+            def work() -> Response:
+                try:
+                    return method(view, request, *args, **kwargs)
+                except Exception as error:
+                    return view.handle_exception(error)
+
+            asked = Asked(acting_member(request).user_id, key, _digest(request))
             try:
-                response = method(view, request, *args, **kwargs)
-            except Exception as error:
-                response = view.handle_exception(error)
-            _settle(reply, response, never_stored)
-            return response
+                return _answer(asked, work, never_stored)
+            except Outrun:
+                return _replay(_kept(asked), asked)
 
         return guarded
 
@@ -74,60 +107,88 @@ def key_of(request: Request) -> str | None:
     return key
 
 
-def _claim(request: Request, key: str, *, now: datetime) -> tuple[bool, IdempotentReply]:
-    """Whether this request is the one to do the work, and the row of its key."""
-    reply, claimed = IdempotentReply.objects.get_or_create(
-        user=acting_member(request).user,
-        key=key,
-        defaults={"request_digest": _digest(request), "created_at": now},
+def _answer(asked: Asked, work: Callable[[], Response], never_stored: Collection[str]) -> Response:
+    """Do the work and keep its answer in one transaction, or give the answer that is kept.
+
+    Raises Refused, or Outrun: then nothing was done.
+    """
+    with transaction.atomic():
+        if (kept := _claim(asked)) is not None:
+            return _replay(kept, asked)
+        response = work()
+        if response.exception:
+            transaction.set_rollback(True)
+        else:
+            _keep(asked, response, never_stored)
+    if response.exception and response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        _keep(asked, response, never_stored)
+    return response
+
+
+def _claim(asked: Asked) -> Kept | None:
+    """What is kept under the key; None: it is ours to answer. Raises Refused while another does.
+
+    The lock only spares doing the work twice. That it lands once is held by the reply's own
+    constraint, so the moment between this statement's snapshot and its lock does no harm.
+    """
+    claimed, *kept = (
+        User.objects.annotate(
+            claimed=_TryLock(Value(_lock_of(asked))),
+            reply=FilteredRelation("replies", condition=Q(replies__key=asked.key)),
+        )
+        .values_list("claimed", "reply__request_digest", "reply__status", "reply__body")
+        .get(pk=asked.user_id)
     )
-    if not claimed and reply.status is None and reply.request_digest == _digest(request):
-        claimed = take_over(reply, now=now)
-    return claimed, reply
+    if kept[0] is not None:
+        return Kept(*kept)
+    if not claimed:
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            "in_progress",
+            f"The first request with this {HEADER} has not been answered yet.",
+            next_step="Ask again in a moment.",
+            retry_after=RETRY_AFTER_SECONDS,
+        )
+    return None
 
 
-def take_over(reply: IdempotentReply, *, now: datetime) -> bool:
-    """Go on where a request died; of several that find it, one is told True."""
-    dead = IdempotentReply.objects.filter(
-        pk=reply.pk, status=None, created_at__lte=now - IN_PROGRESS_MAX
+def _kept(asked: Asked) -> Kept:
+    return Kept(
+        *IdempotentReply.objects.values_list("request_digest", "status", "body").get(
+            user=asked.user_id, key=asked.key
+        )
     )
-    taken = bool(dead.update(created_at=now))
-    if taken:
-        reply.created_at = now
-    return taken
 
 
-def _replay(reply: IdempotentReply, digest: str, *, now: datetime) -> Response:
-    if reply.request_digest != digest:
+def _keep(asked: Asked, response: Response, never_stored: Collection[str]) -> None:
+    """Raises Outrun where an answer is kept already."""
+    body = response.data
+    if isinstance(body, dict):
+        body = body | dict.fromkeys(body.keys() & set(never_stored))
+    try:
+        IdempotentReply.objects.create(
+            user_id=asked.user_id,
+            key=asked.key,
+            request_digest=asked.digest,
+            status=response.status_code,
+            body=body,
+            created_at=timezone.now(),
+        )
+    except IntegrityError as error:
+        raise Outrun from error
+
+
+def _replay(kept: Kept, asked: Asked) -> Response:
+    """Raises Refused where something else was asked for."""
+    if kept.digest != asked.digest:
         raise Refused(
             HTTPStatus.CONFLICT,
             "idempotency_key_reused",
             f"This {HEADER} came with another request before.",
             next_step="Draw a new key for a new request.",
         )
-    if reply.status is None:
-        left = reply.created_at + IN_PROGRESS_MAX - now
-        raise Refused(
-            HTTPStatus.CONFLICT,
-            "in_progress",
-            f"The first request with this {HEADER} has not been answered yet.",
-            next_step="Ask again in a moment.",
-            retry_after=max(1, min(left.seconds, 5)),
-        )
-    kind = CONTENT_TYPE if reply.status >= HTTPStatus.BAD_REQUEST else None
-    return Response(reply.body, status=reply.status, content_type=kind)
-
-
-def _settle(reply: IdempotentReply, response: Response, never_stored: Collection[str]) -> None:
-    """Keep the answer; or forget the key, where the fault was ours and a retry may do better."""
-    mine = IdempotentReply.objects.filter(pk=reply.pk, created_at=reply.created_at, status=None)
-    if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        mine.delete()
-        return
-    body: Any = json.loads(JSONRenderer().render(response.data) or "null")
-    if isinstance(body, dict):
-        body |= dict.fromkeys(set(never_stored) & set(body))
-    mine.update(status=response.status_code, body=body)
+    kind = CONTENT_TYPE if kept.status >= HTTPStatus.BAD_REQUEST else None
+    return Response(kept.body, status=kept.status, content_type=kind)
 
 
 def _digest(request: Request) -> str:
@@ -135,3 +196,9 @@ def _digest(request: Request) -> str:
     content = json.dumps(request.data, sort_keys=True)
     text = f"{acting_member(request).pk} {request.method} {request.path}\n{content}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lock_of(asked: Asked) -> int:
+    """The number of an advisory lock; that two keys share one is as likely as a broken UUID."""
+    text = f"{asked.user_id} {asked.key}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], signed=True)

@@ -143,12 +143,15 @@ class SshKey(models.Model):
 
 
 class IdempotentReply(models.Model):
-    """The answer given to an `Idempotency-Key`, so that a retry gets it again."""
+    """The answer given to an `Idempotency-Key`, so that a retry gets it again.
 
-    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    It lands with what the request did, so there is one exactly where a request was answered.
+    """
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="replies")
     key = models.CharField(max_length=100)
     request_digest = models.CharField(max_length=64, help_text="SHA-256 of method, path and body.")
-    status = models.PositiveSmallIntegerField(null=True, help_text="Empty while in progress.")
+    status = models.PositiveSmallIntegerField()
     body = models.JSONField(null=True)
     created_at = models.DateTimeField()
 

@@ -1,12 +1,12 @@
 """How often one may ask: fixed windows, counted in the cache in one atomic step."""
 
-import logging
+from typing import cast
 
 from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
-logger = logging.getLogger(__name__)
+from portal.cache import LossyRedisCache
 
 
 class Throttle(SimpleRateThrottle):
@@ -26,7 +26,9 @@ class Throttle(SimpleRateThrottle):
             return True
         window, into_window = divmod(self.timer(), seconds)
         self.seconds_left = seconds - into_window
-        return self._count(f"{self.get_cache_key(request, view)}:{window:.0f}", seconds) <= limit
+        counter = cast("LossyRedisCache", self.cache)
+        key = f"{self.get_cache_key(request, view)}:{window:.0f}"
+        return counter.count(key, timeout=seconds + 1) <= limit
 
     def wait(self) -> float:
         return self.seconds_left + 1
@@ -38,12 +40,3 @@ class Throttle(SimpleRateThrottle):
         scopes: dict[str, str] = getattr(view, "throttle_scopes", {})
         asked = getattr(view, "action", None) or (request.method or "").lower()
         return scopes.get(asked, "any")
-
-    def _count(self, key: str, seconds: int) -> int:
-        try:
-            self.cache.add(key, 0, timeout=seconds + 1)
-            return int(self.cache.incr(key))
-        except Exception as error:
-            # Counting may be lost, the service may not: without the cache nobody is throttled.
-            logger.warning("request not counted", extra={"error": str(error)})
-            return 0

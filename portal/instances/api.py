@@ -19,7 +19,7 @@ from rest_framework.viewsets import GenericViewSet
 from billing import metering
 from portal.accounts.authentication import acting_member, member_for
 from portal.accounts.idempotency import idempotent, key_of
-from portal.accounts.models import Member
+from portal.accounts.models import Member, SshKey
 from portal.accounts.roles import Scope
 from portal.api.money import money
 from portal.api.schema import IDEMPOTENCY_KEY
@@ -29,12 +29,14 @@ from portal.errors import Conflict
 from portal.instances import queue
 from portal.instances.models import Instance, InstanceEvent
 from portal.instances.operations import admission, ending
+from portal.instances.operations.admission import LaunchRequest
 from portal.instances.serializers import (
     CostDetail,
     EventDetail,
     InstanceDetail,
     LaunchBody,
     QueueDetail,
+    rendered,
 )
 
 
@@ -85,12 +87,11 @@ class InstanceViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericV
             launch_key=key_of(request) or str(uuid4()),
             now=timezone.now(),
         )
-        if not created:
-            _check_same(instance, wanted, actor)
-        return Response(
-            _rendered(instance)[0],
-            status=status.HTTP_201_CREATED if created else status.HTTP_200_OK,
-        )
+        if created:
+            # What was launched this moment has cost nothing yet.
+            return Response(rendered(instance, cost_micros=0), status=status.HTTP_201_CREATED)
+        _check_same(instance, wanted, actor)
+        return Response(_rendered(instance)[0])
 
     @extend_schema(request=Nothing, responses={202: InstanceDetail})
     @action(detail=True, methods=["post"])
@@ -167,21 +168,17 @@ class QueueView(APIView):
 
 def _rendered(*instances: Instance) -> list[dict[str, Any]]:
     costs = metering.costs_of(references=[i.pk for i in instances], now=timezone.now())
-    return list(InstanceDetail(instances, many=True, context={"costs": costs}).data)
+    return [rendered(instance, cost_micros=costs[instance.pk]) for instance in instances]
 
 
-def _launch_request(body: dict[str, Any], actor: Member) -> admission.LaunchRequest:
+def _launch_request(body: dict[str, Any], actor: Member) -> LaunchRequest:
     """`body` with what it names looked up. Raises ValidationError for what there is not."""
-    plan = Plan.objects.filter(sku=body["plan"]).first()
-    image = Image.objects.filter(slug=body["image"]).first()
+    plan = next(iter(Plan.objects.filter(sku=body["plan"])), None)
+    image = next(iter(Image.objects.filter(slug=body["image"])), None)
     if plan is None or image is None:
         absent = {"plan": plan, "image": image}
         raise ValidationError({name: ["No such " + name] for name in absent if not absent[name]})
-    keys = dict(actor.user.ssh_keys.values_list("pk", "public_key"))
-    chosen = body.get("ssh_keys", sorted(keys))
-    if not set(chosen) <= set(keys):
-        raise ValidationError({"ssh_keys": ["You have no such key."]})
-    return admission.LaunchRequest(
+    return LaunchRequest(
         plan=plan,
         image=image,
         name=body.get("name", ""),
@@ -189,11 +186,23 @@ def _launch_request(body: dict[str, Any], actor: Member) -> admission.LaunchRequ
         command=tuple(body["command"]),
         env=body["env"],
         ports=tuple(body["ports"]),
-        ssh_keys=tuple(keys[pk] for pk in chosen),
+        ssh_keys=_public_keys(actor, body.get("ssh_keys")),
     )
 
 
-def _check_same(instance: Instance, wanted: admission.LaunchRequest, actor: Member) -> None:
+def _public_keys(actor: Member, chosen: list[int] | None) -> tuple[str, ...]:
+    """The chosen keys, or all where none is named. Raises ValidationError for another's key."""
+    if chosen == []:
+        return ()
+    keys = dict(SshKey.objects.filter(user=actor.user_id).values_list("pk", "public_key"))
+    if chosen is None:
+        chosen = sorted(keys)
+    if not set(chosen) <= set(keys):
+        raise ValidationError({"ssh_keys": ["You have no such key."]})
+    return tuple(keys[pk] for pk in chosen)
+
+
+def _check_same(instance: Instance, wanted: LaunchRequest, actor: Member) -> None:
     """A launch key outlives the day that replies are kept: what it launched may be another thing.
 
     Raises LaunchKeyReused, so that nobody takes a colleague's instance for their own.

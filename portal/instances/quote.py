@@ -6,8 +6,7 @@ from datetime import datetime
 from billing import funds
 from portal.accounts.models import Team
 from portal.catalog.models import Plan
-from portal.instances.models import Instance
-from portal.instances.operations.admission import price_per_hour
+from portal.instances.operations.admission import gpus_in_use, price_per_hour
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,3 @@ def quote(*, team: Team, plan: Plan, now: datetime) -> Quote:
         free_now=availability.free_now if availability else 0,
         simulated=bool(availability and availability.simulated),
     )
-
-
-def gpus_in_use(team: Team) -> int:
-    """GPUs that count against the quota: held, or waited for."""
-    return sum(Instance.objects.for_team(team).live().values_list("plan__gpu_count", flat=True))

@@ -54,13 +54,13 @@ class LaunchBody(StrictSerializer):
 
 
 class InstanceDetail(serializers.ModelSerializer[Instance]):
-    """`context["costs"]` holds id → micros so far."""
+    """An instance, how far it got, and what it has cost."""
 
     team = serializers.IntegerField(source="team_id")
     plan = serializers.CharField(source="plan.sku")
     image = serializers.CharField(source="image.slug")
     price_per_hour = serializers.SerializerMethodField()
-    cost = serializers.SerializerMethodField()
+    cost = MoneySerializer(read_only=True, help_text="What it has cost so far, to the second.")
     endpoints = serializers.DictField(child=serializers.CharField())
 
     class Meta:
@@ -76,10 +76,16 @@ class InstanceDetail(serializers.ModelSerializer[Instance]):
         """The price that its last launch was quoted."""
         return money(instance.micros_per_hour)
 
-    @extend_schema_field(MoneySerializer)
-    def get_cost(self, instance: Instance) -> Money:
-        """What it has cost so far, to the second."""
-        return money(self.context["costs"][instance.pk], running=True)
+
+# One for all requests: it keeps nothing of any, and its fields are dear to make. It leaves out the
+# cost, which is billing's to know.
+_INSTANCE = InstanceDetail()
+
+
+def rendered(instance: Instance, *, cost_micros: int) -> dict[str, Any]:
+    """What the API says of an instance that has cost so much so far."""
+    cost = money(cost_micros, running=True)
+    return {**_INSTANCE.to_representation(instance), "cost": cost}
 
 
 class EventDetail(serializers.ModelSerializer[InstanceEvent]):

@@ -20,7 +20,7 @@ from portal.errors import Conflict
 from portal.instances.models import Instance
 from portal.instances.operations import admission, ending
 from portal.instances.operations.admission import LaunchRequest
-from scheduler import cycle, fleet, leases
+from scheduler import capacity, cycle, fleet, leases
 from scheduler.demo.machines import StoryNode
 from scheduler.demo.story import (
     GRANTS_USD,
@@ -209,10 +209,10 @@ class Replay:
         ours = {story.node.pk: story for story in self._present(at)}
         for story in ours.values():
             story.see(at=at)
-        free = [node for node in cycle.free_nodes(now=at) if node.node_id in ours]
-        demand = Demand(instance.pk, cycle.shape_of(instance.plan))
+        free = [node for node in capacity.free_nodes(now=at) if node.node_id in ours]
+        demand = Demand(instance.pk, capacity.shape_of(instance.plan))
         [assignment] = place([demand], free).assignments
-        if not cycle.commit(assignment, now=at):
+        if not cycle.commit([assignment], now=at):
             raise Conflict(f"Somebody else took the GPUs of “{instance.name}”.")
         return ours[assignment.node_id]
 

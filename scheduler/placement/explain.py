@@ -1,10 +1,10 @@
-"""One plain sentence for every demand that waits. Pure."""
+"""One plain sentence for every shape that waits. Pure."""
 
 from scheduler.placement.snapshot import Blocked, Blocker
 
 
 def sentence(blocked: Blocked) -> str:
-    """Why it waits, in words a customer can act on; never empty.
+    """Why they wait, in words a customer can act on; never empty.
 
     No place in the queue stands here: that changes with every launch, and pages compute it.
     """

@@ -1,8 +1,9 @@
 """What can: whether a shape fits a node, and what keeps it from fitting anywhere. Pure."""
 
 from collections.abc import Collection
+from uuid import UUID
 
-from scheduler.placement.snapshot import Blocked, Blocker, Demand, FreeNode, Shape
+from scheduler.placement.snapshot import Blocked, Blocker, FreeNode, Shape
 
 
 def fits(shape: Shape, node: FreeNode) -> bool:
@@ -22,9 +23,10 @@ def how_many_fit(shape: Shape, node: FreeNode) -> int:
     )
 
 
-def why_blocked(demand: Demand, nodes: Collection[FreeNode]) -> Blocked:
-    """The blocker of a demand that fits on none of `nodes`."""
-    shape = demand.shape
+def why_blocked(
+    shape: Shape, instance_ids: Collection[UUID], nodes: Collection[FreeNode]
+) -> Blocked:
+    """The blocker of demands whose shape fits on none of `nodes`."""
     free = [len(node.gpus_of(shape.gpu_model)) for node in nodes]
     most = max(free, default=0)
     if not any(shape.gpu_model in node.gpu_uuids for node in nodes):
@@ -35,4 +37,4 @@ def why_blocked(demand: Demand, nodes: Collection[FreeNode]) -> Blocked:
         blocker = Blocker.FRAGMENTATION
     else:
         blocker = Blocker.CAPACITY
-    return Blocked(demand.instance_id, shape, blocker, sum(free), most)
+    return Blocked(tuple(instance_ids), shape, blocker, sum(free), most)

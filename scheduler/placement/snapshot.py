@@ -42,6 +42,7 @@ class Assignment:
     """A decision: this instance, on this node, on exactly these GPUs."""
 
     instance_id: UUID
+    shape: Shape
     node_id: int
     gpu_uuids: tuple[str, ...]
 
@@ -57,9 +58,9 @@ class Blocker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A demand that fits nowhere now, and the figures that say why."""
+    """Demands of one shape that fit nowhere now, and the figures that say why."""
 
-    instance_id: UUID
+    instance_ids: tuple[UUID, ...]
     shape: Shape
     blocker: Blocker
     free: int  # GPUs of the model that are free in all

@@ -204,7 +204,7 @@ class TestThrottling:
         API_RATES={"any": "1/hour"},
         CACHES={
             "default": {
-                "BACKEND": "django.core.cache.backends.redis.RedisCache",
+                "BACKEND": "portal.cache.LossyRedisCache",
                 "LOCATION": "redis://127.0.0.1:1/0",
             }
         },

@@ -1,11 +1,17 @@
-from datetime import timedelta
-from typing import Any
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from threading import Event
+from typing import Any, Self
 
 import pytest
-from django.utils import timezone
+from django.db import connection
 
+from portal import hints
 from portal.accounts import idempotency
 from portal.accounts.models import ApiToken, IdempotentReply, Member, SshKey, Team
+from portal.accounts.operations import add_ssh_key
 from portal.accounts.roles import Role
 from portal.instances.models import Instance
 from portal.instances.operations import admission
@@ -128,39 +134,8 @@ class TestASecret:
         assert first["secret"] not in str(IdempotentReply.objects.values().get())
 
 
-class TestARequestThatIsNotAnsweredYet:
-    @pytest.fixture
-    def pending(self, body: dict[str, Any]) -> IdempotentReply:
-        """The row that a request leaves whose process died before it answered."""
-        self.client = by_token()
-        launch(self.client, body)
-        reply = IdempotentReply.objects.get()
-        reply.status, reply.body, reply.created_at = None, None, timezone.now()
-        reply.save(update_fields=["status", "body", "created_at"])
-        return reply
-
-    def test_keeps_a_second_one_waiting(
-        self, pending: IdempotentReply, body: dict[str, Any]
-    ) -> None:
-        response = launch(self.client, body)
-
-        assert problem(response) == (409, "in_progress")
-        assert 0 < int(response.headers["Retry-After"]) <= 5
-
-    def test_blocks_its_key_for_a_minute_at_most(
-        self, pending: IdempotentReply, body: dict[str, Any]
-    ) -> None:
-        pending.created_at -= idempotency.IN_PROGRESS_MAX
-        pending.save(update_fields=["created_at"])
-
-        response = launch(self.client, body)
-
-        # The instance had been launched before the process died; the launch key finds it.
-        assert response.status_code == 200
-        assert Instance.objects.count() == 1
-        assert launch(self.client, body).json() == response.json()
-
-    def test_that_failed_by_our_fault_may_be_tried_again(
+class TestAFaultOfOurs:
+    def test_is_not_kept_and_may_be_tried_again(
         self, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = by_token()
@@ -169,7 +144,124 @@ class TestARequestThatIsNotAnsweredYet:
             broken.setattr(admission, "launch", lambda **_: 1 / 0)
             assert problem(launch(client, body)) == (500, "fault")
 
+        assert not IdempotentReply.objects.exists()
         assert launch(client, body).status_code == 201
+
+
+@pytest.mark.django_db
+class TestARefusal:
+    def test_takes_back_all_that_the_request_did_and_is_kept(
+        self, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        member = make_member()
+        client = by_token(member)
+
+        def write_and_refuse(*, now: datetime, **_: Any) -> None:
+            add_ssh_key(user=member.user, name="laptop", public_key=ED25519, now=now)
+            raise admission.QuotaExceeded("Too late.")
+
+        with monkeypatch.context() as late:
+            late.setattr(admission, "launch", write_and_refuse)
+            assert problem(launch(client, body)) == (422, "quota_exceeded")
+
+        assert not SshKey.objects.exists()
+        assert problem(launch(client, body)) == (422, "quota_exceeded")
+
+
+class StuckLaunch:
+    """A launch that waits in the middle of its transaction, in a thread of its own."""
+
+    def __init__(self, secret: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._begun, self._go_on = Event(), Event()
+        self._secret, self._body = secret, body
+        self._launch = admission.launch
+        self.backend_pid = 0
+        monkeypatch.setattr(admission, "launch", self._stick)
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1)
+        self._answer = self._pool.submit(self._ask)
+        assert self._begun.wait(timeout=10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._go_on.set()
+        self._pool.shutdown()
+
+    def go_on(self) -> Any:
+        """Its answer."""
+        self._go_on.set()
+        return self._answer.result(timeout=10)
+
+    def _ask(self) -> Any:
+        client = by_secret(self._secret)
+        client.raise_request_exception = False
+        try:
+            return launch(client, self._body)
+        finally:
+            connection.close()
+
+    def _stick(self, **wanted: Any) -> Any:
+        if not self._begun.is_set():
+            self.backend_pid = connection.connection.info.backend_pid
+            self._begun.set()
+            assert self._go_on.wait(timeout=10)
+        return self._launch(**wanted)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestARequestThatIsNotAnsweredYet:
+    @pytest.fixture
+    def secret(self) -> str:
+        return secret_of(make_member())
+
+    @pytest.fixture
+    def stuck(
+        self, secret: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[StuckLaunch]:
+        with StuckLaunch(secret, body, monkeypatch) as stuck:
+            yield stuck
+
+    def test_sends_a_second_one_away_for_a_moment(
+        self, secret: str, body: dict[str, Any], stuck: StuckLaunch
+    ) -> None:
+        early = launch(by_secret(secret), body)
+        first, late = stuck.go_on(), launch(by_secret(secret), body)
+
+        assert problem(early) == (409, "in_progress")
+        assert early.headers["Retry-After"] == "1"
+        assert first.status_code == late.status_code == 201
+        assert first.json() == late.json()
+
+    def test_frees_its_key_when_its_process_dies(
+        self, secret: str, body: dict[str, Any], stuck: StuckLaunch
+    ) -> None:
+        with connection.cursor() as cursor:
+            # What PostgreSQL does when a client's connection breaks.
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [stuck.backend_pid])
+
+        retried = launch(by_secret(secret), body)
+
+        assert stuck.go_on().status_code == 500
+        assert retried.status_code == 201
+        assert Instance.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+class TestHints:
+    def test_go_out_once_and_for_what_landed_alone(
+        self, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent: list[str] = []
+        monkeypatch.setattr("portal.hints._send_task", sent.append)
+        client = by_token(make_member(make_team(gpu_quota=1)))
+
+        answers = [launch(client, body).status_code for _ in range(2)]
+        refused = launch(client, body, **{"Idempotency-Key": "another"})
+
+        assert answers == [201, 201]
+        assert refused.status_code == 422
+        assert sent == [hints.SCHEDULER_CYCLE]
 
 
 class TestAKey:
@@ -198,18 +290,17 @@ class TestManyAtOnce:
         assert launched == {(201, str(Instance.objects.get().pk))}
         assert set(answers) - launched <= {(409, "in_progress")}
 
-    def test_find_a_dead_request_and_one_goes_on(self) -> None:
+    def test_without_their_lock_still_do_the_work_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(idempotency, "_lock_of", lambda _: secrets.randbits(63))
         member = make_member()
-        reply = IdempotentReply.objects.create(
-            user=member.user,
-            key="once",
-            request_digest="0" * 64,
-            created_at=timezone.now() - timedelta(hours=1),
-        )
-        now = timezone.now()
+        wanted = {"name": "laptop", "scopes": ["read"]}
 
-        def claim() -> bool:
-            dead = IdempotentReply.objects.get(pk=reply.pk)
-            return idempotency.take_over(dead, now=now)
+        def issue() -> tuple[int, int]:
+            response = by_session(member).post("/api/v1/tokens", wanted, headers=KEYED)
+            return response.status_code, response.json()["id"]
 
-        assert sum(at_once(claim)) == 1
+        answers = at_once(issue)
+
+        assert set(answers) == {(201, ApiToken.objects.get().pk)}

@@ -132,6 +132,32 @@ class TestLaunching:
         assert problem(launch(make_member(), plan=plan.sku)) == (409, "plan_retired")
 
 
+@pytest.mark.django_db(transaction=True)
+class TestStatementsOfALaunch:
+    """BEGIN and COMMIT count. A client's first request of a minute takes one more."""
+
+    def test_are_few_however_much_the_team_has(self, django_assert_num_queries: Any) -> None:
+        member = make_member(make_team(gpu_quota=20, credit_micros=10**9))
+        operations.add_ssh_key(user=member.user, name="laptop", public_key=ED25519, now=NOON)
+        body = {"plan": make_plan().sku, "image": make_image().slug}
+        client = by_token(member)
+        for key in ("first", "second"):
+            client.post(INSTANCES, body, headers={"Idempotency-Key": key})
+
+        # Token; BEGIN, key; plan, image, SSH keys; team, its instances; account, holds, intervals,
+        # price, hold; instance, event; reply, COMMIT.
+        with django_assert_num_queries(17):
+            client.post(INSTANCES, body, headers={"Idempotency-Key": "third"})
+
+    def test_are_four_when_the_answer_is_kept(self, django_assert_num_queries: Any) -> None:
+        body = {"plan": make_plan().sku, "image": make_image().slug}
+        client = by_token()
+        client.post(INSTANCES, body, headers={"Idempotency-Key": "once"})
+
+        with django_assert_num_queries(4):  # token; BEGIN, key, COMMIT
+            client.post(INSTANCES, body, headers={"Idempotency-Key": "once"})
+
+
 @pytest.mark.django_db
 class TestNamingATeam:
     def test_that_one_acts_for_is_allowed(self) -> None:

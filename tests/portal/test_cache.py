@@ -1,7 +1,8 @@
 """Redis away: nobody is shut out."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from django.core.cache import caches
@@ -26,6 +27,15 @@ class TestLossyRedisCache:
         assert away.get("key", "nothing") == "nothing"
         away.set("key", 1)
         assert not away.delete("key")
+        assert away.count("key", timeout=9) == 0
+
+    def test_counts_each_key_by_itself(self) -> None:
+        counter = cast("LossyRedisCache", caches["default"])
+        first, second = (f"counted:{uuid4()}" for _ in range(2))
+
+        counts = [counter.count(key, timeout=9) for key in (first, second, first)]
+
+        assert counts == [1, 1, 2]
 
     def test_lets_everybody_be_the_first(self, away: Any) -> None:
         assert away.add("lock", 1)

@@ -1,14 +1,19 @@
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from portal.accounts.models import PriorityClass, Team
 from portal.catalog.models import Availability
-from portal.instances.models import Reason, State
-from scheduler import availability, cycle, fleet
-from scheduler.models import Allocation, Lease
+from portal.instances.models import Instance, Reason, State
+from portal.instances.operations import ending
+from scheduler import availability, cycle, fleet, tasks
+from scheduler.capacity import free_nodes
+from scheduler.models import Allocation, Lease, Node
 from scheduler.placement.place import place
+from scheduler.placement.snapshot import Assignment
 from tests.factories import (
     NOON,
     make_instance,
@@ -108,43 +113,169 @@ class TestRun:
         make_instance(plan=plan)
 
         cycle.run(now=NOON)
-        availability.publish(cycle.free_nodes(now=NOON), now=NOON)
+        availability.publish(now=NOON)
 
         row = Availability.objects.get(plan=plan)
         assert (row.free_now, row.total) == (1, 2)
 
-    def test_costs_a_fixed_number_of_queries_when_nothing_fits(
-        self, django_assert_num_queries: DjangoAssertNumQueries
+    def test_says_which_node_an_instance_still_waits_for(self) -> None:
+        node = make_node(gpus=2)
+        instance = make_instance()
+        Lease.objects.create(
+            instance=instance,
+            node=node,
+            generation=1,
+            started_at=NOON,
+            expires_at=NOON + MOMENT,
+        )
+
+        cycle.run(now=NOON)
+
+        instance.refresh_from_db()
+        assert instance.explanation == (
+            f"Waits until node {node.name} has removed its last container."
+        )
+
+    def test_counts_the_generations_of_an_instance(self) -> None:
+        node = make_node(gpus=1)
+        instance = make_instance()
+        for generation in (1, 2):
+            Lease.objects.create(
+                instance=instance,
+                node=node,
+                generation=generation,
+                started_at=NOON,
+                expires_at=NOON,
+                ended_at=NOON,
+            )
+
+        cycle.run(now=NOON)
+
+        assert Lease.objects.get(ended_at=None).generation == 3
+
+
+class TestStatements:
+    """How many statements a cycle costs: a savepoint's here stand for BEGIN and COMMIT."""
+
+    @pytest.fixture
+    def now(self) -> datetime:
+        return timezone.now()
+
+    def test_three_where_nothing_waits(
+        self, now: datetime, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
-        for _ in range(3):
-            make_node(gpus=1)
+        make_node(gpus=8, seen_at=now)
+
+        with django_assert_num_queries(3):
+            tasks.run_cycle()
+
+    @pytest.mark.parametrize("instances", [1, 8])
+    def test_fifteen_for_all_that_one_node_is_given(
+        self, instances: int, now: datetime, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        make_node(gpus=8, seen_at=now)
+        plan = make_plan()
+        for _ in range(instances):
+            make_instance(plan=plan)
+
+        with django_assert_num_queries(15):
+            tasks.run_cycle()
+
+        assert Lease.objects.count() == instances
+
+    def test_five_where_nothing_fits_and_that_is_said_already(
+        self, now: datetime, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        make_node(gpus=1, seen_at=now)
         plan = make_plan(gpu_count=8)
         for _ in range(5):
             make_instance(plan=plan)
-        cycle.run(now=NOON)
+        tasks.run_cycle()
 
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(5):
+            tasks.run_cycle()
+
+    def test_one_for_each_new_sentence_however_many_wait(
+        self, django_assert_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        make_node(gpus=1)
+        for plan in (make_plan(gpu_count=4), make_plan(gpu_count=8)):
+            for _ in range(3):
+                make_instance(plan=plan)
+
+        with django_assert_num_queries(3 + 2):
             cycle.run(now=NOON)
 
-    def test_costs_two_queries_when_nothing_waits(
+        assert Instance.objects.filter(explanation__contains="1 is free in all").count() == 6
+
+    def test_four_to_publish_what_did_not_change(
         self, django_assert_num_queries: DjangoAssertNumQueries
     ) -> None:
         make_node(gpus=8)
+        make_plan()
+        availability.publish(now=NOON)
 
-        with django_assert_num_queries(2):
-            cycle.run(now=NOON)
+        with django_assert_num_queries(4):
+            availability.publish(now=NOON)
 
 
 class TestCommit:
     def test_changes_nothing_where_the_node_was_cordoned_meanwhile(self) -> None:
         node = make_node(gpus=1)
         instance = make_instance()
-        [assignment] = place(cycle.queued_demands(limit=9), cycle.free_nodes(now=NOON)).assignments
+        assignments = planned()
         fleet.cordon(node=node, now=NOON)
 
-        committed = cycle.commit(assignment, now=NOON)
+        committed = cycle.commit(assignments, now=NOON)
 
         instance.refresh_from_db()
         assert not committed
         assert instance.state == State.QUEUED
         assert not Allocation.objects.exists()
+
+    def test_places_the_others_where_one_was_cancelled_meanwhile(self) -> None:
+        actor, plan = make_member(), make_plan()
+        make_node(gpus=3)
+        cancelled, *others = [make_instance(actor=actor, plan=plan) for _ in range(3)]
+        assignments = planned()
+        ending.terminate(actor=actor, instance=cancelled, now=NOON)
+
+        committed = cycle.commit(assignments, now=NOON)
+
+        cancelled.refresh_from_db()
+        assert committed == 2
+        assert cancelled.state == State.TERMINATED
+        assert set(Lease.objects.values_list("instance", flat=True)) == {o.pk for o in others}
+        assert Allocation.objects.count() == 2
+
+    def test_places_the_others_where_one_gpu_was_taken_meanwhile(self) -> None:
+        plan = make_plan()
+        make_node(gpus=3)
+        for _ in range(3):
+            make_instance(plan=plan)
+        assignments = planned()
+        [beaten, *_] = assignments
+        taker = make_instance(plan=plan)
+        cycle.commit([replace(beaten, instance_id=taker.pk)], now=NOON)
+
+        committed = cycle.commit(assignments, now=NOON)
+
+        assert committed == 2
+        assert Instance.objects.get(state=State.QUEUED).pk == beaten.instance_id
+        assert Allocation.objects.filter(released_at=None).count() == 3
+
+    def test_gives_no_more_memory_than_is_left_meanwhile(self) -> None:
+        plan = make_plan(memory_gib=4)
+        node = make_node(gpus=3, memory_gib=12)
+        for _ in range(3):
+            make_instance(plan=plan)
+        assignments = planned()
+        Node.objects.filter(pk=node.pk).update(memory_mib=9 * 1024)
+
+        assert cycle.commit(assignments, now=NOON) == 2
+
+
+def planned() -> list[Assignment]:
+    """What a cycle would commit now."""
+    demands = [queued.demand for queued in cycle.read_queue(limit=9)]
+    return list(place(demands, free_nodes(now=NOON)).assignments)

@@ -1,5 +1,6 @@
 from uuid import UUID, uuid4
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,8 @@ class TestPlace:
 
         decision = place([wanted], [node(1, gpus=3)])
 
-        assert decision.assignments == (Assignment(wanted.instance_id, 1, ("GPU-1-0", "GPU-1-1")),)
+        uuids = ("GPU-1-0", "GPU-1-1")
+        assert decision.assignments == (Assignment(wanted.instance_id, wanted.shape, 1, uuids),)
 
     def test_never_mixes_gpu_models(self) -> None:
         decision = place([demand(gpu_model="A100")], [node(1)])
@@ -67,7 +69,7 @@ class TestPlace:
         decision = place([large, small], [node(1, gpus=4)])
 
         assert [a.instance_id for a in decision.assignments] == [small.instance_id]
-        assert [b.instance_id for b in decision.blocked] == [large.instance_id]
+        assert [b.instance_ids for b in decision.blocked] == [(large.instance_id,)]
 
     def test_says_that_enough_gpus_are_free_but_not_on_one_node(self) -> None:
         decision = place([demand(4)], [node(1, gpus=3), node(2, gpus=2)])
@@ -78,6 +80,29 @@ class TestPlace:
             5,
             3,
         )
+
+    def test_explains_what_waits_by_what_is_free_in_the_end(self) -> None:
+        decision = place([demand(8), demand(1)], [node(1, gpus=4)])
+
+        assert [b.free for b in decision.blocked] == [3]
+
+    def test_asks_once_of_each_node_for_all_that_wait_alike(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[str, int]] = []
+
+        def gpus_of(node: FreeNode, model: str) -> tuple[str, ...]:
+            asked.append((model, node.node_id))
+            return node.gpu_uuids[model]
+
+        monkeypatch.setattr(FreeNode, "gpus_of", gpus_of)
+        full = [node(n, gpus=0) for n in range(100)]
+
+        decision = place([demand(n % 2 + 1) for n in range(500)], full)
+
+        assert [len(b.instance_ids) for b in decision.blocked] == [250, 250]
+        # Whether either of the two shapes fits, and why it does not.
+        assert len(asked) == 2 * 2 * len(full)
 
     @given(
         counts=st.lists(st.integers(1, 8), max_size=20),
@@ -94,7 +119,7 @@ class TestPlace:
         given_out = [uuid for a in decision.assignments for uuid in a.gpu_uuids]
         assert len(given_out) == len(set(given_out))
         placed = {a.instance_id for a in decision.assignments}
-        waiting = {b.instance_id for b in decision.blocked}
+        waiting = {instance_id for b in decision.blocked for instance_id in b.instance_ids}
         assert placed | waiting == {d.instance_id for d in demands}
         assert not placed & waiting
         assert all(sentence(blocked) for blocked in decision.blocked)

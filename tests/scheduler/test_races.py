@@ -13,6 +13,7 @@ from portal.instances.models import Instance, State
 from portal.instances.operations import ending, reports
 from portal.instances.operations.admission import LaunchRequest, QuotaExceeded, launch
 from scheduler import cycle, fleet, leases
+from scheduler.capacity import shape_of
 from scheduler.models import Allocation, Gpu, Lease, Node
 from scheduler.placement.snapshot import Assignment
 from tests.factories import (
@@ -73,7 +74,7 @@ class TestCyclesAtOnce:
         plan = make_plan()
         assignments = iter([self.planned(plan) for _ in range(8)])
 
-        at_once(lambda: cycle.commit(next(assignments), now=NOON))
+        at_once(lambda: cycle.commit([next(assignments)], now=NOON))
 
         assert Lease.objects.count() == 3
 
@@ -102,7 +103,8 @@ class TestCyclesAtOnce:
 
     @pytest.fixture
     def broken_cycle(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(type(Gpu.objects.all()), "free", lambda self: self.usable())
+        all_of_them = Gpu.objects.values_list("uuid", "pk")
+        monkeypatch.setattr(cycle, "_FREE_GPUS", lambda **_: list(all_of_them.all()))
         monkeypatch.setattr(cycle, "lock_node", lambda node_id: Node.objects.get(pk=node_id))
 
     def planned(self, plan: Plan) -> Assignment:
@@ -110,7 +112,7 @@ class TestCyclesAtOnce:
         gpu = Gpu.objects.exclude(uuid__in=self.taken).first()
         assert gpu is not None
         self.taken.append(gpu.uuid)
-        return Assignment(make_instance(plan=plan).pk, gpu.node_id, (gpu.uuid,))
+        return assignment_of(gpu, plan)
 
     @pytest.fixture(autouse=True)
     def nothing_taken(self) -> None:
@@ -119,10 +121,74 @@ class TestCyclesAtOnce:
     def eight_commits_of_one_gpu(self) -> None:
         gpu = make_node(gpus=1).gpus.get()
         plan = make_plan()
-        assignments = iter(
-            [Assignment(make_instance(plan=plan).pk, gpu.node_id, (gpu.uuid,)) for _ in range(8)]
-        )
-        at_once(lambda: cycle.commit(next(assignments), now=NOON))
+        assignments = iter([assignment_of(gpu, plan) for _ in range(8)])
+        at_once(lambda: cycle.commit([next(assignments)], now=NOON))
+
+
+def assignment_of(gpu: Gpu, plan: Plan) -> Assignment:
+    """The decision to start a new instance of `plan` on `gpu`."""
+    return Assignment(make_instance(plan=plan).pk, shape_of(plan), gpu.node_id, (gpu.uuid,))
+
+
+class TestBatchesAtOnce:
+    """Cycles that commit what they gave to one node together."""
+
+    def test_give_each_gpu_once_whatever_each_planned(self) -> None:
+        gpus = list(make_node(gpus=4).gpus.all())
+        plan = make_plan()
+        batches = iter([[assignment_of(gpu, plan) for gpu in gpus] for _ in range(8)])
+
+        placed = sum(at_once(lambda: cycle.commit(next(batches), now=NOON)))
+
+        assert placed == 4
+        assert Allocation.objects.filter(released_at=None).count() == 4
+        assert Instance.objects.filter(state=State.STARTING).count() == 4
+
+    def test_give_each_instance_once_in_whatever_order_each_planned(self) -> None:
+        plan = make_plan()
+        instance_ids = [make_instance(plan=plan).pk for _ in range(8)]
+        batches = []
+        for turn in range(8):
+            gpus = make_node(gpus=8).gpus.all()
+            turned = instance_ids[turn:] + instance_ids[:turn]
+            batches.append(
+                [
+                    Assignment(instance_id, shape_of(plan), gpu.node_id, (gpu.uuid,))
+                    for instance_id, gpu in zip(turned, gpus, strict=True)
+                ]
+            )
+        turns = iter(batches)
+
+        placed = sum(at_once(lambda: cycle.commit(next(turns), now=NOON)))
+
+        assert placed == 8
+        assert Lease.objects.filter(ended_at=None).count() == 8
+
+
+class TestSentences:
+    def test_wait_for_nobody_who_moves_an_instance(self) -> None:
+        plan = make_plan()
+        moving, waiting = make_instance(plan=plan), make_instance(plan=plan)
+        locked, over = Event(), Event()
+
+        def hold() -> None:
+            with transaction.atomic():
+                Instance.objects.select_for_update(no_key=True).get(pk=moving.pk)
+                locked.set()
+                over.wait(timeout=20)
+            connection.close()
+
+        holding = Thread(target=hold)
+        holding.start()
+        locked.wait(timeout=10)
+        cycle.run(now=NOON)
+        was_held = holding.is_alive()
+        over.set()
+        holding.join()
+
+        assert was_held
+        said = Instance.objects.filter(explanation__startswith="No node").values_list("pk")
+        assert list(said) == [(waiting.pk,)]
 
 
 class TestLaunchesAtOnce:

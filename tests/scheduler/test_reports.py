@@ -23,11 +23,10 @@ class House:
     def __init__(self, count: int) -> None:
         model = f"GPU for {count}"
         self.node = enroll_node(model=model)
+        self.now = timezone.now()
         actor, plan = make_member(), make_plan(gpu_model=model)
-        self.instances = [
-            make_instance(actor=actor, plan=plan, now=timezone.now()) for _ in range(count)
-        ]
-        assert cycle.run(now=timezone.now()) == count
+        self.instances = [make_instance(actor=actor, plan=plan, now=self.now) for _ in range(count)]
+        assert cycle.run(now=self.now) == count
 
     def say(self, phase: Phase, **facts: Any) -> int:
         """Report every instance in this phase; returns how many statements it took."""
@@ -35,7 +34,7 @@ class House:
         request = SyncRequest(PROTOCOL, "run", 1, self.node.inventory, seen)
         node = Node.objects.get(pk=self.node.row.pk)
         with CaptureQueriesContext(connection) as statements:
-            reports.receive(node, request, now=timezone.now())
+            reports.receive(node, request, now=self.now)
         return len(statements)
 
     def states(self) -> set[str]:

@@ -113,19 +113,14 @@ class Migration(migrations.Migration):
                     "request_digest",
                     models.CharField(help_text="SHA-256 of method, path and body.", max_length=64),
                 ),
-                (
-                    "status",
-                    models.PositiveSmallIntegerField(
-                        help_text="Empty while in progress.", null=True
-                    ),
-                ),
+                ("status", models.PositiveSmallIntegerField()),
                 ("body", models.JSONField(null=True)),
                 ("created_at", models.DateTimeField()),
                 (
                     "user",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
+                        related_name="replies",
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),

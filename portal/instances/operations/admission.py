@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.conf import settings
+from django.contrib.postgres.aggregates import BoolOr
 from django.db import transaction
+from django.db.models import Q, Sum
 
 from billing import holds, prices
 from billing.ledger import InsufficientFunds
@@ -18,7 +20,15 @@ from portal.catalog.models import Image, Plan
 from portal.errors import Conflict, DomainError, Forbidden
 from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
-from portal.instances.models import Instance, InstanceEvent, Pricing, Reason, State, Wanted
+from portal.instances.models import (
+    LIVE_STATES,
+    Instance,
+    InstanceEvent,
+    Pricing,
+    Reason,
+    State,
+    Wanted,
+)
 
 MAX_PORTS = 16
 MAX_PORT = 65_535
@@ -76,7 +86,7 @@ class LaunchRequest:
     ssh_keys: tuple[str, ...] = ()
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def launch(
     *, actor: Member, request: LaunchRequest, launch_key: str, now: datetime
 ) -> tuple[Instance, bool]:
@@ -86,16 +96,17 @@ def launch(
     the same instance, so a client may retry until it gets an answer.
 
     Raises Forbidden, TeamSuspended, InvalidLaunch, PlanRetired, ImageRetired, NotPriced,
-    QuotaExceeded or FundsTooLow; nothing is written then.
+    QuotaExceeded or FundsTooLow; nothing is written then, by the caller's transaction neither.
     """
     actor.require(Permission.LAUNCH)
     team = _lock_team(actor.team_id)
-    existing = Instance.objects.for_team(team).filter(launch_key=launch_key).first()
-    if existing is not None:
-        return existing, False
+    gpus, launched_before = _standing(team, launch_key)
+    if launched_before:
+        launched = Instance.objects.for_team(team).select_related("plan", "image")
+        return launched.get(launch_key=launch_key), False
 
     check_request(request)
-    _admit(team, request.plan, request.image)
+    _admit(team, request.plan, request.image, gpus_in_use=gpus)
     instance = Instance(
         team=team,
         launched_by=actor,
@@ -148,7 +159,7 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
             if instance.state == State.STOPPING
             else "Launch a new instance.",
         )
-    _admit(team, instance.plan, instance.image)
+    _admit(team, instance.plan, instance.image, gpus_in_use=gpus_in_use(team))
     lifecycle.advance(
         [instance.pk],
         to=State.QUEUED,
@@ -206,7 +217,24 @@ def _lock_team(team_id: int) -> Team:
     return Team.objects.select_for_update(no_key=True).get(pk=team_id)
 
 
-def _admit(team: Team, plan: Plan, image: Image) -> None:
+def gpus_in_use(team: Team) -> int:
+    """GPUs that count against the quota: held, or waited for."""
+    gpus = Instance.objects.for_team(team).live().aggregate(total=Sum("plan__gpu_count"))
+    return gpus["total"] or 0
+
+
+def _standing(team: Team, launch_key: str) -> tuple[int, bool]:
+    """The GPUs in use, and whether `launch_key` launched something before; one statement.
+
+    What it launched counts among the GPUs, ended or not.
+    """
+    again = Q(launch_key=launch_key)
+    found = Instance.objects.for_team(team).filter(Q(state__in=LIVE_STATES) | again)
+    standing = found.aggregate(gpus=Sum("plan__gpu_count"), again=BoolOr(again))
+    return standing["gpus"] or 0, bool(standing["again"])
+
+
+def _admit(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> None:
     if team.suspended_at is not None:
         raise TeamSuspended("This team is suspended.", next_step="Ask your operator why.")
     if plan.retired_at is not None:
@@ -217,10 +245,9 @@ def _admit(team: Team, plan: Plan, image: Image) -> None:
         raise ImageRetired(
             f"Image {image.slug} is no longer offered.", next_step="Choose another image."
         )
-    in_use = sum(Instance.objects.for_team(team).live().values_list("plan__gpu_count", flat=True))
-    if in_use + plan.gpu_count > team.gpu_quota:
+    if gpus_in_use + plan.gpu_count > team.gpu_quota:
         raise QuotaExceeded(
-            f"{in_use} of your team's {team.gpu_quota} GPUs are in use, "
+            f"{gpus_in_use} of your team's {team.gpu_quota} GPUs are in use, "
             f"and {plan.sku} needs {plan.gpu_count}.",
             next_step="Stop an instance, or ask your operator for a larger quota.",
         )

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from billing import metering
+from database.compiled import Compiled, param
 from portal import hints
 from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
@@ -78,19 +79,17 @@ class _Move:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def record_waiting(*, explanations: Mapping[UUID, str]) -> int:
-    """Say of queued instances what they wait for; only changed sentences are written."""
-    if not explanations:
-        return 0
-    queued = Instance.objects.filter(pk__in=explanations, state=State.QUEUED)
-    changed = 0
-    for instance in queued.only("pk", "explanation"):
-        sentence = explanations[instance.pk]
-        if instance.explanation != sentence:
-            changed += Instance.objects.filter(pk=instance.pk, state=State.QUEUED).update(
-                reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
-            )
-    return changed
+@transaction.atomic(savepoint=False)
+def record_waiting(*, sentence: str, instance_ids: Collection[UUID]) -> None:
+    """Say of queued instances what they wait for.
+
+    One that somebody moves just now is passed over: no worker waits for a sentence.
+    """
+    queued = Instance.objects.filter(pk__in=instance_ids, state=State.QUEUED)
+    unlocked = queued.select_for_update(no_key=True, skip_locked=True)
+    Instance.objects.filter(pk__in=unlocked.values("pk")).update(
+        reason=Reason.WAITING_FOR_CAPACITY, explanation=sentence
+    )
 
 
 def record_placed(
@@ -170,13 +169,21 @@ def record_over(told: Mapping[UUID, Over], *, now: datetime) -> Mapping[UUID, St
     return _make(moves, now=now)
 
 
+_LOCK = Compiled(
+    lambda: (
+        Instance.objects.filter(pk__any=param("pks"))
+        .order_by("pk")
+        .select_for_update(no_key=True)
+        .values_list("pk", "state", "wanted", "reason", "explanation", "start_attempts")
+    )
+)
+
+
 def _lock(pks: Iterable[UUID]) -> dict[UUID, _Standing]:
     """In the order of their ids, so that of two reports at once one waits for the other."""
-    rows = Instance.objects.filter(pk__in=pks).order_by("pk").select_for_update(no_key=True)
-    columns = ("pk", "state", "wanted", "reason", "explanation", "start_attempts")
     return {
         pk: _Standing(pk, State(state), Wanted(wanted), Reason(reason), *rest)
-        for pk, state, wanted, reason, *rest in rows.values_list(*columns)
+        for pk, state, wanted, reason, *rest in _LOCK(pks=list(pks))
     }
 
 

@@ -1,0 +1,1 @@
+"""What the rooms share of their way to PostgreSQL."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
@@ -79,28 +79,20 @@ class LockedAccount:
             self._stored_exhaust_at = self.exhaust_at
 
 
-_COLUMNS = ("pk", "balance_micros", "floor_micros", "exhaust_at")
-_LOCK = Compiled(
-    lambda: (
-        Account.objects.filter(pk=param("pk")).select_for_update(no_key=True).values_list(*_COLUMNS)
-    )
-)
-_LOCK_USED = Compiled(
-    lambda: (
-        Account.objects.filter(
-            pk__in=UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
-            .values("account")
-            .union(
-                Hold.objects.filter(reference__any=param("references"), released_at=None).values(
-                    "account"
-                )
-            )
-        )
-        .order_by("pk")
-        .select_for_update(no_key=True)
-        .values_list(*_COLUMNS)
-    )
-)
+def _rows(accounts: QuerySet[Account]) -> QuerySet[Account, tuple[Any, ...]]:
+    locked = accounts.order_by("pk").select_for_update(no_key=True)
+    return locked.values_list("pk", "balance_micros", "floor_micros", "exhaust_at")
+
+
+def _used_by_references() -> QuerySet[Any, Any]:
+    """The accounts whose meters run, or whose money is held, for some references."""
+    running = UsageInterval.objects.filter(reference__any=param("references"), ended_at=None)
+    held = Hold.objects.filter(reference__any=param("references"), released_at=None)
+    return running.values("account").union(held.values("account"))
+
+
+_LOCK = Compiled(lambda: _rows(Account.objects.filter(pk=param("pk"))))
+_LOCK_USED = Compiled(lambda: _rows(Account.objects.filter(pk__in=_used_by_references())))
 _HELD = Compiled(
     lambda: (
         Hold.objects.filter(account__any=param("pks"), released_at=None)
@@ -121,24 +113,24 @@ def lock(account_id: int) -> LockedAccount:
 
 
 def lock_used(references: Collection[UUID]) -> dict[int, LockedAccount]:
-    """The accounts whose meters run, or whose money is held, for `references`, by id.
+    """The accounts whose meters run, or whose money is held, for `references`.
 
     Locked in the order of their ids; three statements for any number.
     """
     return _read(_LOCK_USED(references=list(references)))
 
 
-def _read(locked: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
+def _read(rows: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
+    """What locked accounts have, by statements that begin once they are locked: these see what
+    others did before."""
     accounts = {
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
-        for pk, balance, floor, exhaust_at in locked
+        for pk, balance, floor, exhaust_at in rows
     }
     if not accounts:
         return accounts
-    # Read by statements that begin once the lock is held: they see what others did before.
-    pks = list(accounts)
-    for pk, micros in _HELD(pks=pks):
+    for pk, micros in _HELD(pks=list(accounts)):
         accounts[pk].held_micros = micros
-    for pk, interval_id, *figures in _BURNING(pks=pks):
+    for pk, interval_id, *figures in _BURNING(pks=list(accounts)):
         accounts[pk].burning[interval_id] = Burn.of(*figures)
     return accounts

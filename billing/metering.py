@@ -95,7 +95,7 @@ def close_intervals(*, ends: Mapping[UUID, datetime], now: datetime) -> dict[UUI
     third allows; what was charged beyond that is given back. Returns the end of each meter that
     ran.
     """
-    accounts = locking.lock_used(ends.keys())
+    accounts = locking.lock_used(ends)
     released = holds.release(accounts, ends, now=now)
     closing: list[UsageInterval] = _RUNNING.models(references=list(ends))
     closing.sort(key=lambda interval: ends[interval.reference])

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet
-from django.db.models.expressions import RawSQL
+from django.db.models import Exists, Expression, OuterRef, QuerySet
 
 from billing.models import Price, PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
@@ -76,9 +75,8 @@ def price_at(sku: str, moment: datetime) -> Price:
 
 def prices_at(skus: Collection[str], moment: datetime) -> dict[str, Price]:
     """The price of each sku at a moment; one query. Raises UnknownPrice."""
-    found: dict[str, Price] = {
-        price.sku: price for price in _PRICES_AT.models(skus=list(skus), moment=moment)
-    }
+    newest: list[Price] = _PRICES_AT.models(skus=list(skus), moment=moment)
+    found = {price.sku: price for price in newest}
     for sku in skus:
         if sku not in found:
             raise UnknownPrice(f"{sku} has no price at {moment:%F %T}.")
@@ -118,6 +116,6 @@ def _checked(sku: str, rate: object) -> int:
         raise BadPriceBook(f"{sku}: {error}.") from error
 
 
-def _newest(moment: datetime | RawSQL) -> QuerySet[Price]:
+def _newest(moment: datetime | Expression) -> QuerySet[Price]:
     begun = Price.objects.filter(book__effective_from__lte=moment)
     return begun.order_by("sku", "-book__version").distinct("sku")

@@ -70,7 +70,7 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> Response:
     headers: dict[str, str] = {}
     match exc:
         case DomainError():
-            body = _refusal(exc)
+            body = problem_of(exc)
         case exceptions.ValidationError():
             body = problem(400, "invalid", "Some fields are not valid.", errors=_by_field(exc))
         case Http404() | ObjectDoesNotExist():
@@ -89,6 +89,18 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> Response:
     return Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
 
 
+def problem_of(refusal: DomainError) -> dict[str, Any]:
+    """The body of an operation's refusal."""
+    match refusal:
+        case Forbidden():
+            status = 403
+        case Conflict():
+            status = 409
+        case _:
+            status = 422
+    return problem(status, refusal.code, str(refusal), next_step=refusal.next_step)
+
+
 @csrf_exempt
 def not_found(request: HttpRequest) -> JsonResponse:
     """For a path under the API that nothing answers to."""
@@ -101,17 +113,6 @@ def _fault(exc: Exception, context: Mapping[str, Any]) -> dict[str, Any]:
     logger.error("request failed", exc_info=exc)
     got_request_exception.send(sender=None, request=context.get("request"))
     return problem(500, "fault", "This is our fault.", next_step="Try again later.")
-
-
-def _refusal(refusal: DomainError) -> dict[str, Any]:
-    match refusal:
-        case Forbidden():
-            status = 403
-        case Conflict():
-            status = 409
-        case _:
-            status = 422
-    return problem(status, refusal.code, str(refusal), next_step=refusal.next_step)
 
 
 def _of(exc: exceptions.APIException) -> dict[str, Any]:

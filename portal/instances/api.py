@@ -30,12 +30,15 @@ from portal.instances import queue
 from portal.instances.models import Instance, InstanceEvent
 from portal.instances.operations import admission, ending
 from portal.instances.operations.admission import LaunchRequest
+from portal.instances.quote import quote
 from portal.instances.serializers import (
     CostDetail,
     EventDetail,
     InstanceDetail,
     LaunchBody,
+    PreflightDetail,
     QueueDetail,
+    preflight,
     rendered,
 )
 
@@ -132,6 +135,21 @@ class InstanceViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, GenericV
             actor=acting_member(self.request), instance=self.get_object(), now=timezone.now()
         )
         return Response(_rendered(instance)[0], status=status.HTTP_202_ACCEPTED)
+
+
+class PreflightView(APIView):
+    read_scope = write_scope = Scope.READ
+
+    @extend_schema(tags=["instances"], request=LaunchBody, responses=PreflightDetail)
+    def post(self, request: Request) -> Response:
+        """What a launch with this body would mean now: price, runway, room, or its refusal.
+
+        Nothing is launched or set aside.
+        """
+        body = parsed(LaunchBody, request)
+        actor = member_for(request, body.get("team"))
+        quoted = quote(actor=actor, request=_launch_request(body, actor), now=timezone.now())
+        return Response(preflight(quoted))
 
 
 class EventViewSet(mixins.ListModelMixin, GenericViewSet[InstanceEvent]):

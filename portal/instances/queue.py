@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import Count, Q, Sum
+
 from portal.accounts.models import Team
-from portal.instances.models import Instance
+from portal.instances.models import Instance, State
 
 SHOWN = 200
 
@@ -38,6 +40,17 @@ class Queue:
     waiting: int
     gpus_wanted: int
     results: tuple[Place, ...]
+
+
+def end_for(team: Team, gpu_model: str) -> tuple[int, int]:
+    """Where a launch of `team` would stand, from 1, and the GPUs of a model wanted before it."""
+    ahead = Instance.objects.filter(
+        state=State.QUEUED, team__priority_class__gte=team.priority_class
+    ).aggregate(
+        instances=Count("pk"),
+        gpus=Sum("plan__gpu_count", filter=Q(plan__gpu_model=gpu_model)),
+    )
+    return ahead["instances"] + 1, ahead["gpus"] or 0
 
 
 def seen_by(team: Team) -> Queue:

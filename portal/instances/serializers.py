@@ -1,15 +1,19 @@
 """Instances as the API takes and gives them."""
 
+from datetime import timedelta
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from billing.metering import CostLine
+from portal.api.errors import problem_of
 from portal.api.money import Money, MoneySerializer, money
+from portal.api.schema import Problem
 from portal.api.strict import StrictSerializer, TextField, WholeNumberField
 from portal.instances.models import Instance, InstanceEvent, Pricing
 from portal.instances.operations.admission import MAX_ENV, MAX_PORTS
+from portal.instances.quote import Quote
 
 PORT_MAX = 65_535
 COMMAND_WORDS_MAX = 100
@@ -51,6 +55,51 @@ class LaunchBody(StrictSerializer):
         max_length=COMMAND_WORDS_MAX,
         help_text="Word by word; empty: the image's.",
     )
+
+
+class PreflightDetail(serializers.Serializer[Any]):
+    """What a launch would mean now. It promises nothing."""
+
+    admitted = serializers.BooleanField(help_text="Whether a launch would be admitted.")
+    refusal = Problem(allow_null=True, help_text="What it would be refused with.")
+    price_per_hour = MoneySerializer(allow_null=True, help_text="Null: it has no price.")
+    available = MoneySerializer(help_text="The credit that is neither used nor held.")
+    burn_per_hour = MoneySerializer(help_text="What an hour costs of all that runs now.")
+    runway_seconds = serializers.IntegerField(
+        allow_null=True,
+        help_text="How long the credit would pay for all that runs and this. Null: for ever, or "
+        "it has no price.",
+    )
+    gpus_in_use = serializers.IntegerField(help_text="By the team; they count against its quota.")
+    gpu_quota = serializers.IntegerField()
+    free_now = serializers.IntegerField(help_text="How many of the plan have room now.")
+    simulated = serializers.BooleanField(help_text="Only simulated GPUs offer it.")
+    place = serializers.IntegerField(help_text="Where it would stand in the queue, from 1.")
+    gpus_ahead = serializers.IntegerField(help_text="Of its model, wanted by what waits before it.")
+    starts_at_once = serializers.BooleanField(help_text="There is room, and nothing waits for it.")
+
+
+def preflight(quote: Quote) -> dict[str, Any]:
+    """A quote as the API gives it."""
+    rate = quote.micros_per_hour
+    runway = quote.runway
+    return PreflightDetail(
+        {
+            "admitted": quote.refusal is None,
+            "refusal": quote.refusal and problem_of(quote.refusal),
+            "price_per_hour": None if rate is None else money(rate),
+            "available": money(quote.balance.available_micros),
+            "burn_per_hour": money(quote.balance.burn_micros_per_hour),
+            "runway_seconds": None if runway is None else runway // timedelta(seconds=1),
+            "gpus_in_use": quote.gpus_in_use,
+            "gpu_quota": quote.gpu_quota,
+            "free_now": quote.free_now,
+            "simulated": quote.simulated,
+            "place": quote.place,
+            "gpus_ahead": quote.gpus_ahead,
+            "starts_at_once": quote.starts_at_once,
+        }
+    ).data
 
 
 class InstanceDetail(serializers.ModelSerializer[Instance]):

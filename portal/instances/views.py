@@ -15,13 +15,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from billing import funds, metering
 from portal.accounts.models import Member
 from portal.accounts.roles import GRANTS, Permission, Role
-from portal.catalog.models import Plan
+from portal.catalog.models import Image, Plan
 from portal.errors import DomainError
 from portal.http import MemberRequest, for_members
-from portal.instances import quote
 from portal.instances.forms import LaunchForm
 from portal.instances.models import Instance, State
 from portal.instances.operations import admission, ending
+from portal.instances.operations.admission import LaunchRequest
+from portal.instances.quote import Quote, quote
 
 PAGE_SIZE = 25
 DASHBOARD_ROWS = 10
@@ -176,11 +177,16 @@ def _try_to_launch(form: LaunchForm, *, actor: Member, now: datetime) -> Instanc
 def _launch_page(
     request: MemberRequest, form: LaunchForm, *, sku: str | None, now: datetime, status: int = 200
 ) -> HttpResponse:
-    plans = Plan.objects.offered().select_related("availability")
-    plan = plans.filter(sku=sku).first() or plans.order_by("gpu_model", "gpu_count").first()
-    context = {
-        "form": form,
-        "quote": plan and quote.quote(team=request.member.team, plan=plan, now=now),
-    }
+    context = {"form": form, "quote": _card(request.member, sku, now=now)}
     template = "instances/launch.html#quote" if request.htmx else "instances/launch.html"
     return render(request, template, context, status=status)
+
+
+def _card(actor: Member, sku: str | None, *, now: datetime) -> Quote | None:
+    """What the plan of this sku, or else the first one, would mean; None: nothing is offered."""
+    plans = Plan.objects.offered().order_by("gpu_model", "gpu_count")
+    plan = plans.filter(sku=sku).first() or plans.first()
+    image = Image.objects.offered().first()
+    if plan is None or image is None:
+        return None
+    return quote(actor=actor, request=LaunchRequest(plan=plan, image=image), now=now)

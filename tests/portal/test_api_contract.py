@@ -80,7 +80,7 @@ def map_body(context: Any, body: Any) -> Any:
     """What is well-formed names what is offered, and a key that is one."""
     if not isinstance(body, dict):
         return body
-    if context.operation.label == "POST /api/v1/instances":
+    if context.operation.label in ("POST /api/v1/instances", "POST /api/v1/preflight"):
         return body | {name: wanted[name] for name in ("plan", "image") if _is_slug(body.get(name))}
     if context.operation.label == "POST /api/v1/ssh-keys" and _is_slug(body.get("public_key")):
         return body | {"public_key": _key_drawn_from(body["public_key"])}

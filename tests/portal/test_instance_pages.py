@@ -295,12 +295,14 @@ class TestLaunchPage:
     def test_predicts_the_refusal_beside_the_form(self) -> None:
         member = make_member(make_team(gpu_quota=0, credit_micros=0))
         plan = make_plan()
+        make_image()
 
         address = f"{reverse('instances:launch')}?plan={plan.sku}"
         card = signed_in(member).get(address, headers=HTMX).text
 
         assert "this needs" in card
         assert "a launch needs the first hour" in card
+        assert "ask your operator for a larger quota" in card
         assert "<html" not in card
 
     def test_offers_only_what_is_on_offer(self, member: Member) -> None:

@@ -55,9 +55,18 @@ class QuotaExceeded(DomainError):
 class FundsTooLow(DomainError):
     code = "funds_too_low"
 
+    def __init__(self, refusal: InsufficientFunds) -> None:
+        super().__init__(str(refusal), next_step="Top up, or choose a smaller plan.")
+
 
 class NotPriced(Conflict):
     code = "not_priced"
+
+    def __init__(self, sku: str) -> None:
+        super().__init__(
+            f"Plan {sku} has no price yet.",
+            next_step="Choose another plan, or ask your operator.",
+        )
 
 
 class TeamSuspended(Forbidden):
@@ -106,7 +115,7 @@ def launch(
         return launched.get(launch_key=launch_key), False
 
     check_request(request)
-    _admit(team, request.plan, request.image, gpus_in_use=gpus)
+    check_allowed(team, request.plan, request.image, gpus_in_use=gpus)
     instance = Instance(
         team=team,
         launched_by=actor,
@@ -159,7 +168,7 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
             if instance.state == State.STOPPING
             else "Launch a new instance.",
         )
-    _admit(team, instance.plan, instance.image, gpus_in_use=gpus_in_use(team))
+    check_allowed(team, instance.plan, instance.image, gpus_in_use=gpus_in_use(team))
     lifecycle.advance(
         [instance.pk],
         to=State.QUEUED,
@@ -234,7 +243,8 @@ def _standing(team: Team, launch_key: str) -> tuple[int, bool]:
     return standing["gpus"] or 0, bool(standing["again"])
 
 
-def _admit(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> None:
+def check_allowed(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> None:
+    """Raises TeamSuspended, PlanRetired, ImageRetired or QuotaExceeded."""
     if team.suspended_at is not None:
         raise TeamSuspended("This team is suspended.", next_step="Ask your operator why.")
     if plan.retired_at is not None:
@@ -265,11 +275,9 @@ def _hold(instance: Instance, *, now: datetime) -> int:
             now=now,
         )
     except InsufficientFunds as refusal:
-        raise FundsTooLow(str(refusal), next_step="Top up, or choose a smaller plan.") from refusal
+        raise FundsTooLow(refusal) from refusal
     except UnknownPrice as refusal:
-        raise NotPriced(
-            f"Plan {sku} has no price yet.", next_step="Choose another plan, or ask your operator."
-        ) from refusal
+        raise NotPriced(sku) from refusal
     return hold.price.micros_per_hour
 
 

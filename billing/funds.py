@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import FilteredRelation, Q, Subquery, Sum
+from django.db.models import FilteredRelation, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from billing.locking import BURN
@@ -14,6 +15,7 @@ from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
 from billing.rating.charge import Burn
 from billing.rating.intervals import epoch
+from database.compiled import Compiled, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +124,26 @@ def seen_until(confirmed_at: datetime, now: datetime) -> datetime:
     return min(now, confirmed_at + settings.CONFIRMATION_TOLERANCE)
 
 
+def _account() -> QuerySet[Account, tuple[Any, ...]]:
+    """A row for each open interval, and one where there is none."""
+    holds = Hold.objects.filter(account=param("pk"), released_at=None).values("account")
+    held = Subquery(holds.annotate(total=Sum("amount_micros")).values("total"))
+    running = FilteredRelation("intervals", condition=Q(intervals__ended_at=None))
+    account = Account.objects.filter(pk=param("pk"))
+    return account.annotate(held=Coalesce(held, 0), running=running).values_list(
+        *("currency", "balance_micros", "floor_micros", "exhaust_at", "held"),
+        *(f"running__{column}" for column in ("confirmed_at", *BURN)),
+    )
+
+
+_ACCOUNT = Compiled(_account)
+
+
 def _read(account_id: int) -> _Account:
     """One query, so a charge that lands meanwhile is not half seen. Raises Account.DoesNotExist."""
-    open_holds = Hold.objects.filter(account=account_id, released_at=None).values("account")
-    held = Subquery(open_holds.annotate(total=Sum("amount_micros")).values("total"))
-    running = FilteredRelation("intervals", condition=Q(intervals__ended_at=None))
-    account = Account.objects.filter(pk=account_id).annotate(
-        held=Coalesce(held, 0), running=running
-    )
-    columns = ("currency", "balance_micros", "floor_micros", "exhaust_at", "held")
-    figures = (f"running__{name}" for name in ("confirmed_at", *BURN))
-    rows = list(account.values_list(*columns, *figures))
+    rows = _ACCOUNT(pk=account_id)
     if not rows:
         raise Account.DoesNotExist(f"no account {account_id}")
-    currency, settled, floor, exhaust_at, held_micros, *_ = rows[0]
+    currency, settled, floor, exhaust_at, held, *_ = rows[0]
     burns = [(Burn.of(*row[6:]), row[5]) for row in rows if row[5] is not None]
-    return _Account(currency, settled, floor or 0, exhaust_at, held_micros, burns)
+    return _Account(currency, settled, floor or 0, exhaust_at, held, burns)

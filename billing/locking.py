@@ -127,6 +127,8 @@ def _read(rows: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
         for pk, balance, floor, exhaust_at in rows
     }
+    if not accounts:
+        return accounts
     for pk, micros in _HELD(pks=list(accounts)):
         accounts[pk].held_micros = micros
     for pk, interval_id, *figures in _BURNING(pks=list(accounts)):

@@ -47,10 +47,8 @@ def charge(
     """
     before = Charged(interval, interval.charged_until, interval.charged_micros)
     cost = interval.cost_micros(until)
-    needed, above_floor = (
-        cost - interval.charged_micros,
-        account.balance_micros - account.floor_micros,
-    )
+    needed = cost - interval.charged_micros
+    above_floor = account.balance_micros - account.floor_micros
     if needed > above_floor:
         raise InsufficientFunds("This", needed_micros=needed, available_micros=above_floor)
     interval.charged_until, interval.charged_micros = until, cost

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from billing import ledger, locking
 from billing.models import Account, EntryKind
-from database.compiled import Compiled, param
+from database.compiled import CompiledModels, param
 
 # Where the money of a credit comes from.
 SOURCES: Mapping[EntryKind, str] = {
@@ -17,7 +17,7 @@ SOURCES: Mapping[EntryKind, str] = {
 }
 
 
-_HOUSE = Compiled(lambda: Account.objects.filter(code=param("code")).values_list())
+_HOUSE = CompiledModels(lambda: Account.objects.filter(code=param("code")))
 
 
 def open_account(*, code: str, currency: str = "USD") -> Account:
@@ -30,7 +30,7 @@ def system_account(code: str) -> Account:
 
     It has no floor and so no stored balance: no row that every posting would have to lock.
     """
-    found: list[Account] = _HOUSE.models(code=code)
+    found = _HOUSE(code=code)
     return found[0] if found else Account.objects.get_or_create(code=code)[0]
 
 

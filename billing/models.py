@@ -96,6 +96,11 @@ class Hold(models.Model):
             ),
             models.CheckConstraint(name="hold_is_not_negative", condition=Q(amount_micros__gte=0)),
         ]
+        indexes = [
+            models.Index(
+                name="hold_open_by_account", fields=["account"], condition=Q(released_at=None)
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.amount_micros} µ$ held for {self.reference}"

@@ -313,6 +313,13 @@ class Migration(migrations.Migration):
                         condition=models.Q(("amount_micros__gte", 0)), name="hold_is_not_negative"
                     ),
                 ],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("released_at", None)),
+                        fields=["account"],
+                        name="hold_open_by_account",
+                    ),
+                ],
             },
         ),
         migrations.AddConstraint(

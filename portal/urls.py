@@ -15,5 +15,4 @@ urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("portal.api.urls")),
-    path("agent/v1/", include("scheduler.agent_urls")),
 ]

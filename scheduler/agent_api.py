@@ -1,4 +1,4 @@
-"""The nodes' door: enroll and sync. Served by ASGI, since a sync is held open."""
+"""The nodes' door: enroll and sync, which is held open."""
 
 import asyncio
 import json
@@ -9,10 +9,7 @@ from http import HTTPStatus
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
-from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
-from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
 
 from agents.protocol import (
     PROTOCOL,
@@ -29,6 +26,7 @@ from portal import hints
 from portal.errors import Conflict, DomainError, Forbidden
 from scheduler import fleet, leases, reports
 from scheduler.authentication import node_of
+from scheduler.door import Answer, Door, Refused
 from scheduler.leases import LiveLease
 from scheduler.models import Node
 
@@ -38,57 +36,25 @@ listener = hints.Listener()
 _told: dict[int, str] = {}
 
 
-class _Refused(Exception):
-    """An answer that is not a reply: a status, a code and a sentence."""
-
-    def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.code = status, code
-
-    def response(self) -> JsonResponse:
-        body = {
-            "type": "about:blank",
-            "title": self.status.phrase,
-            "status": self.status,
-            "code": self.code,
-            "detail": str(self),
-        }
-        return JsonResponse(body, status=self.status, content_type="application/problem+json")
-
-
-@csrf_exempt
-@require_POST
-def enroll(request: HttpRequest) -> JsonResponse:
+async def enroll(_authorization: str, body: bytes) -> Answer:
     """A machine with a one-use join token becomes a node."""
-    try:
-        wanted = _message(EnrollRequest.from_json, request.body)
-        _check_protocol(wanted.protocol)
-        node, secret = fleet.enroll(wanted, now=timezone.now())
-    except _Refused as refusal:
-        return refusal.response()
-    except DomainError as refusal:
-        return _translated(refusal).response()
+    wanted = _message(EnrollRequest.from_json, body)
+    _check_protocol(wanted.protocol)
+    node, secret = await _in_thread(lambda: fleet.enroll(wanted, now=timezone.now()))
     reply = EnrollReply(node_token=secret, node_name=node.name, node_epoch=node.epoch)
-    return JsonResponse(reply.to_json(), status=HTTPStatus.CREATED)
+    return Answer(reply.to_json(), HTTPStatus.CREATED)
 
 
-@csrf_exempt
-async def sync(request: HttpRequest) -> JsonResponse:
+async def sync(authorization: str, body: bytes) -> Answer:
     """Take in what a node sees; answer with what it should run, at once or when that changes."""
-    if request.method != "POST":
-        return _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "Use POST.").response()
-    try:
-        said = _message(SyncRequest.from_json, request.body)
-        _check_protocol(said.protocol)
-        authorization = request.headers.get("Authorization", "")
-        wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
-        if wait_seconds > 0:
-            reply = await _sync_and_hold(authorization, said, wait_seconds)
-        else:
-            _, reply, _ = await _in_thread(lambda: _take_in(authorization, said))
-    except _Refused as refusal:
-        return refusal.response()
-    return JsonResponse(reply.to_json())
+    said = _message(SyncRequest.from_json, body)
+    _check_protocol(said.protocol)
+    wait_seconds = min(said.wait_seconds, settings.AGENT_SYNC_HOLD.total_seconds())
+    if wait_seconds > 0:
+        reply = await _sync_and_hold(authorization, said, wait_seconds)
+    else:
+        _, reply, _ = await _in_thread(lambda: _take_in(authorization, said))
+    return Answer(reply.to_json())
 
 
 async def _sync_and_hold(authorization: str, said: SyncRequest, wait_seconds: float) -> SyncReply:
@@ -115,13 +81,10 @@ async def _sync_and_hold(authorization: str, said: SyncRequest, wait_seconds: fl
 def _take_in(authorization: str, said: SyncRequest) -> tuple[Node, SyncReply, list[Order]]:
     node = node_of(authorization)
     if node is None:
-        raise _Refused(
+        raise Refused(
             HTTPStatus.UNAUTHORIZED, "node_token_refused", "This node token opens nothing here."
         )
-    try:
-        held, withdrawals = reports.receive(node, said, now=timezone.now())
-    except DomainError as refusal:
-        raise _translated(refusal) from refusal
+    held, withdrawals = reports.receive(node, said, now=timezone.now())
     reply = _reply(node, held, withdrawals)
     _told[node.pk] = reply.digest
     return node, reply, withdrawals
@@ -143,11 +106,16 @@ def _reply(
 
 
 async def _in_thread[T](work: Callable[[], T]) -> T:
-    """Database work off the event loop; its connection goes back to the pool at once."""
+    """Database work off the event loop; its connection goes back to the pool at once.
+
+    Raises Refused for what the work refuses.
+    """
 
     def run() -> T:
         try:
             return work()
+        except DomainError as refusal:
+            raise _translated(refusal) from refusal
         finally:
             close_old_connections()
 
@@ -158,22 +126,22 @@ def _message[T](parse: Callable[[object], T], body: bytes) -> T:
     try:
         return parse(json.loads(body))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise _Refused(HTTPStatus.BAD_REQUEST, "malformed", "The body is not JSON.") from error
+        raise Refused(HTTPStatus.BAD_REQUEST, "malformed", "The body is not JSON.") from error
     except Malformed as error:
-        raise _Refused(HTTPStatus.BAD_REQUEST, "malformed", str(error)) from error
+        raise Refused(HTTPStatus.BAD_REQUEST, "malformed", str(error)) from error
 
 
 def _check_protocol(spoken: int) -> None:
     if spoken not in PROTOCOLS_ACCEPTED:
         accepted = ", ".join(map(str, PROTOCOLS_ACCEPTED))
-        raise _Refused(
+        raise Refused(
             HTTPStatus.CONFLICT,
             "protocol_not_spoken",
             f"This server speaks protocol {accepted}, the agent {spoken}. Upgrade the older one.",
         )
 
 
-def _translated(refusal: DomainError) -> _Refused:
+def _translated(refusal: DomainError) -> Refused:
     match refusal:
         case Forbidden():
             status = HTTPStatus.FORBIDDEN
@@ -181,4 +149,7 @@ def _translated(refusal: DomainError) -> _Refused:
             status = HTTPStatus.CONFLICT
         case _:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
-    return _Refused(status, refusal.code, f"{refusal} {refusal.next_step}".strip())
+    return Refused(status, refusal.code, f"{refusal} {refusal.next_step}".strip())
+
+
+application = Door({"/agent/v1/enroll": enroll, "/agent/v1/sync": sync})

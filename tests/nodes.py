@@ -1,5 +1,6 @@
 """A node in a test: enrols and syncs through the real door, and does at once what it is told."""
 
+import asyncio
 import itertools
 import json
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.test import Client
+import httpx
 from django.utils import timezone
 
 from agents.protocol import (
@@ -23,6 +24,7 @@ from agents.protocol import (
     SyncRequest,
     Want,
 )
+from portal.asgi import application
 from scheduler import fleet
 from scheduler.models import Node
 from tests.factories import H100
@@ -39,6 +41,22 @@ def inventory(name: str, *, gpus: int = 8, model: str = H100) -> Inventory:
     )
 
 
+def knock(at: str, body: Any, *, token: str = "") -> httpx.Response:
+    """What the nodes' door answers, without a server before it."""
+    return asyncio.run(knock_async(at, body, token=token))
+
+
+async def knock_async(at: str, body: Any, *, token: str = "") -> httpx.Response:
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://portal") as client:
+        return await client.post(
+            f"/agent/v1/{at}",
+            content=body if isinstance(body, str | bytes) else json.dumps(body),
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=None,
+        )
+
+
 def ready(order: Order) -> SeenInstance:
     return SeenInstance(order.instance, order.generation, Phase.RUNNING)
 
@@ -52,7 +70,6 @@ class TestNode:
     name: str
     token: str
     inventory: Inventory
-    client: Client = field(default_factory=Client)
     seen: dict[Key, SeenInstance] = field(default_factory=dict)
     run_id: str = field(default_factory=lambda: str(uuid4()))
     seq: int = 0
@@ -63,13 +80,8 @@ class TestNode:
     def row(self) -> Node:
         return Node.objects.get(name=self.name)
 
-    def post(self, body: Any, *, token: str | None = None) -> Any:
-        return self.client.post(
-            "/agent/v1/sync",
-            body if isinstance(body, str | bytes) else json.dumps(body),
-            content_type="application/json",
-            headers={"authorization": f"Bearer {token or self.token}"},
-        )
+    def post(self, body: Any, *, token: str | None = None) -> httpx.Response:
+        return knock("sync", body, token=token or self.token)
 
     def request(self, **changes: Any) -> SyncRequest:
         self.seq += 1
@@ -124,11 +136,7 @@ def enroll_node(*, gpus: int = 8, model: str = H100, name: str = "") -> TestNode
     """A new node, by a join token through the real door."""
     _, secret = fleet.create_join_token(by=None, now=timezone.now())
     name = name or f"rack-{next(_serial)}"
-    response = Client().post(
-        "/agent/v1/enroll",
-        json.dumps(enroll_request(secret, name, gpus=gpus, model=model)),
-        content_type="application/json",
-    )
+    response = knock("enroll", enroll_request(secret, name, gpus=gpus, model=model))
     assert response.status_code == 201, response.content
     reply = EnrollReply.from_json(response.json())
     return TestNode(name, reply.node_token, inventory(name, gpus=gpus, model=model))

@@ -1,10 +1,8 @@
 """Bad input at the nodes' door: each is refused with a code, and nothing is written."""
 
-import json
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from agents.protocol import Phase, SeenInstance
@@ -12,13 +10,13 @@ from portal.instances.models import State
 from scheduler import cycle, fleet
 from scheduler.models import Gpu, JoinToken, Lease, Node
 from tests.factories import make_instance
-from tests.nodes import enroll_node, enroll_request
+from tests.nodes import enroll_node, enroll_request, knock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def enroll(body: Any) -> Any:
-    return Client().post("/agent/v1/enroll", json.dumps(body), content_type="application/json")
+    return knock("enroll", body)
 
 
 class TestEnroll:
@@ -92,7 +90,7 @@ class TestSync:
         response = enroll_node().post(body)
 
         assert (response.status_code, response.json()["code"]) == (400, "malformed")
-        assert response["Content-Type"] == "application/problem+json"
+        assert response.headers["content-type"] == "application/problem+json"
         assert response.json()["detail"]
 
     def test_refuses_numbers_that_no_column_holds(self) -> None:

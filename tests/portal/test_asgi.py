@@ -30,7 +30,7 @@ def exchange(scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str,
 
 
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The half of Django that each request from here on goes to."""
+    """Which of the two each request from here on goes to."""
     taken: list[str] = []
 
     def half(name: str) -> Any:
@@ -78,7 +78,7 @@ class TestApplication:
 
 
 class TestTheDoor:
-    """Django without middleware answers as Django with it does."""
+    """Programs get JSON, whatever they ask for."""
 
     def test_refuses_an_unknown_node(self) -> None:
         sent = self.ask("/agent/v1/sync", b"{}")

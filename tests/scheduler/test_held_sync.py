@@ -1,7 +1,6 @@
 """A sync is held open while there is nothing to say, and answered when there is."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ import redis
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connection
-from django.test import AsyncClient
 from django.utils import timezone
 
 from agents.protocol import Phase, SeenInstance, SyncReply
@@ -22,7 +20,7 @@ from scheduler import cycle, leases
 from scheduler.leases import LiveLease
 from scheduler.models import Lease, Node
 from tests.factories import make_instance, make_member
-from tests.nodes import TestNode, enroll_node
+from tests.nodes import TestNode, enroll_node, knock_async
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HELD_SECONDS = 8.0
@@ -30,12 +28,7 @@ HELD_SECONDS = 8.0
 
 async def hold(node: TestNode, known: SyncReply, *, wait_seconds: float) -> SyncReply:
     request = replace(node.request(), known_digest=known.digest, wait_seconds=wait_seconds)
-    response = await AsyncClient().post(
-        "/agent/v1/sync",
-        json.dumps(request.to_json()),
-        content_type="application/json",
-        headers={"authorization": f"Bearer {node.token}"},
-    )
+    response = await knock_async("sync", request.to_json(), token=node.token)
     return SyncReply.from_json(response.json())
 
 

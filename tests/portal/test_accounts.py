@@ -326,7 +326,9 @@ class TestForgetReplies:
         user = make_user()
         for hours in (23, 24, 25):
             created_at = NOON - timedelta(hours=hours)
-            IdempotentReply.objects.create(user=user, key=str(hours), created_at=created_at)
+            IdempotentReply.objects.create(
+                user=user, key=str(hours), status=201, created_at=created_at
+            )
 
         assert operations.forget_replies(now=NOON) == 1
 

@@ -5,14 +5,16 @@ import pytest
 from django.core.cache import cache
 from django.test import override_settings
 from django.utils import timezone
-from rest_framework.test import APIClient
+from rest_framework.request import Request
+from rest_framework.test import APIClient, APIRequestFactory
 
 from portal.accounts import operations
+from portal.accounts.authentication import TokenAuthentication
 from portal.accounts.models import ApiToken, Member
 from portal.accounts.roles import Role, Scope
 from portal.api.throttling import Throttle
 from tests.factories import NOON, make_instance, make_member, make_team, make_user
-from tests.portal.callers import by_session, by_token, problem
+from tests.portal.callers import by_session, by_token, problem, secret_of
 
 ME = "/api/v1/me"
 
@@ -30,6 +32,22 @@ class TestABearerToken:
 
         assert (me["email"], me["role"]) == (member.user.email, "developer")
         assert me["team"]["id"] == member.team_id
+
+    def test_brings_its_rows_as_they_are_in_one_query(self, django_assert_num_queries: Any) -> None:
+        secret = secret_of(make_member(), Scope.READ)
+        ApiToken.objects.update(last_used_at=timezone.now())
+        header = {"authorization": f"Bearer {secret}"}
+        with django_assert_num_queries(1):
+            known = TokenAuthentication().authenticate(
+                Request(APIRequestFactory().get(ME, headers=header))
+            )
+
+        assert known is not None
+        user, token = known
+        for brought in (token, token.member, user, token.member.team):
+            stored = type(brought)._default_manager.get(pk=brought.pk)
+            for column in brought._meta.concrete_fields:
+                assert getattr(brought, column.attname) == getattr(stored, column.attname)
 
     def test_notes_its_use(self) -> None:
         by_token().get(ME)

@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 # sync is also the heartbeat.
 HOLD_SECONDS = 25.0
 # A portal that answers every held sync at once, for whatever reason, is asked no more often.
-HELD_SYNC_SPACING_SECONDS = 0.05
+HELD_SYNC_SPACING_SECONDS = 0.1
 # Progress waits this long for company; what moves an instance is told at once.
 PROGRESS_DELAY_SECONDS = 0.25
 # But not sooner after the last such news: a node where much ends at once tells it together.
-NEWS_SPACING_SECONDS = 0.2
+NEWS_SPACING_SECONDS = 0.25
 LOOK_SECONDS = 30.0  # a full list, should the runtime's watch have missed something
 STOCK_SECONDS = 30.0  # how often GPUs are looked at
 PLAN_SECONDS = 1.0  # the longest time between two plans

@@ -243,7 +243,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"unacked_restore_interval": 2, "unacked_resto
 # --- domain limits: the unit is in the name or in the type -----------------------------------
 SCHEDULER_TICK_SECONDS = 2
 SCHEDULER_CYCLE_LIMIT = 500  # queued instances that one cycle looks at
-SCHEDULER_CYCLE_SPACING = timedelta(milliseconds=50)  # from one cycle's begin to a hinted one's
+SCHEDULER_CYCLE_SPACING = timedelta(milliseconds=100)  # from one cycle's begin to a hinted one's
 LEASE_DURATION = timedelta(seconds=120)
 AGENT_SYNC_INTERVAL = timedelta(seconds=10)  # how often an agent reports when nothing changes
 AGENT_SYNC_HOLD = timedelta(seconds=25)  # how long the server may hold a sync open

@@ -46,7 +46,7 @@ class TestAPortalThatIsAway:
             async with node.working():
                 await asyncio.sleep(0.5)
 
-            assert 5 < len(node.portal.requests) < 60
+            assert 2 < len(node.portal.requests) < 60
 
         play(tmp_path, scenario)
 
@@ -232,10 +232,10 @@ class TestAnEngineThatDoesNotAnswer:
                 node.portal.order(running(spec=FOREVER))
                 await until(lambda: node.portal.phase() == Phase.RUNNING)
                 node.portal.order(gone())
-                await until(lambda: node.portal.phase() == Phase.STOPPING)
                 await until(lambda: node.portal.phase() == Phase.GONE)
 
-            assert await stuck.containers() == []
+                assert stuck.refusals == 0  # type: ignore[attr-defined]
+                assert await stuck.containers() == []
 
         play(tmp_path, scenario)
 

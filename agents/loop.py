@@ -24,11 +24,12 @@ logger = logging.getLogger(__name__)
 # sync is also the heartbeat.
 HOLD_SECONDS = 25.0
 # A portal that answers every held sync at once, for whatever reason, is asked no more often.
-HELD_SYNC_SPACING_SECONDS = 0.1
+HELD_SYNC_SPACING_SECONDS = 0.05
 # Progress waits this long for company; what moves an instance is told at once.
 PROGRESS_DELAY_SECONDS = 0.25
-# But not sooner after the last such news: a node where much ends at once tells it together.
-NEWS_SPACING_SECONDS = 0.25
+# After a report, the next waits this many times as long as that one took: a portal that is busy
+# is told much at once, and an idle one at once.
+REST_AFTER_REPORT = 2.0
 LOOK_SECONDS = 30.0  # a full list, should the runtime's watch have missed something
 STOCK_SECONDS = 30.0  # how often GPUs are looked at
 PLAN_SECONDS = 1.0  # the longest time between two plans
@@ -125,13 +126,13 @@ class Agent:
         while True:
             await self._news.wait()
             await _wait_at_most(self._urgent_news, PROGRESS_DELAY_SECONDS)
-            urgent = self._urgent_news.is_set()
             self._news.clear()
             self._urgent_news.clear()
-            spacing = asyncio.create_task(asyncio.sleep(NEWS_SPACING_SECONDS if urgent else 0.0))
+            began = self._clock()
             if not await self._exchange(0.0, backoff):
                 self._note_news()
-            await spacing
+                continue
+            await asyncio.sleep(REST_AFTER_REPORT * (self._clock() - began))
 
     async def _exchange(self, wait_seconds: float, backoff: Backoff) -> bool:
         """One sync; on failure a pause, and False."""

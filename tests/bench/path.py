@@ -145,7 +145,7 @@ def _nodes(portal: Portal, tokens: list[str]) -> Iterator[None]:
 def _launch_share(portal: Portal) -> None:
     with portal.client() as client:
         for _ in range(THOUSAND // CLIENTS):
-            portal.launch(client, "bench-1x", command=["sleep", "0"])
+            portal.launch(client, "bench-1x", command=["sleep", "0.05"])
 
 
 def _finished(portal: Portal) -> int:

@@ -1,14 +1,11 @@
 """Several web, worker and agent processes at one thing, and any of them killed in the middle."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from tests.services.burst import PLAN, Burst
-from tests.services.conftest import GPUS_OF_A_NODE, NODES
-from tests.stack.customer import Customer
+from tests.flows.burst import GPUS_OF_A_NODE, NODES, PLAN, Burst
 from tests.stack.processes import Process, eventually
 from tests.stack.stack import Stack
 
@@ -20,13 +17,6 @@ BLOCKED = (
     "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     " AND query LIKE 'UPDATE \"accounts_idempotentreply\"%%'"
 )
-
-
-@pytest.fixture
-def burst(stack: Stack) -> Iterator[Burst]:
-    burst = Burst(stack, Customer.sign_up(stack))
-    yield burst
-    burst.leave_nothing()
 
 
 def processes_of(stack: Stack, kind: str) -> list[Process]:

@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from tests.services.conftest import NODES
 from tests.stack.customer import Customer
 from tests.stack.processes import eventually
 from tests.stack.stack import Stack
 
+NODES = ("rack-a", "rack-b", "rack-c")
+GPUS_OF_A_NODE = 16
+GPUS = f"{GPUS_OF_A_NODE}xNVIDIA L4:23034"
+SIMULATED = {"HEADRACE_RUNTIME": "simulated", "HEADRACE_SIMULATED_GPUS": GPUS}
 PLAN = "l4-small"
 MICROS_PER_SECOND = 1000
 CLIENTS = 8

@@ -1,90 +1,79 @@
-"""Several web, worker and agent processes at one thing, and any of them killed in the middle."""
+"""Processes that are killed, and a Redis that is emptied, at every step of an instance's life.
+
+Whatever the fault, each launch is one instance that ran once, in one container on a GPU of its
+own, and was paid for by the second.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from tests.flows.burst import GPUS_OF_A_NODE, NODES, PLAN, Burst
+from tests.flows.burst import PLAN, Burst
+from tests.flows.steps import FEW, TO_RUNNING, TO_STOPPED, Step
 from tests.stack.processes import Process, eventually
 from tests.stack.stack import Stack
 
 pytestmark = pytest.mark.services
-LAUNCHES = 40
-LAUNCHES_UNDER_FAULTS = 24
+# The last is what a machine without power does.
+KINDS = ("worker", "beat", "agent", "web", "everything")
 UNANSWERED = "SELECT count(*) FROM accounts_idempotentreply WHERE status IS NULL"
 BLOCKED = (
     "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     " AND query LIKE 'UPDATE \"accounts_idempotentreply\"%%'"
 )
 
+on_the_way_to_running = pytest.mark.parametrize("step", TO_RUNNING, ids=lambda s: s.__name__)
+on_the_way_to_stopped = pytest.mark.parametrize("step", TO_STOPPED, ids=lambda s: s.__name__)
 
-def processes_of(stack: Stack, kind: str) -> list[Process]:
-    return {
+
+def kill_and_start(stack: Stack, kind: str) -> None:
+    """All of a kind at once: nobody is left who could cover for the dead."""
+    processes: dict[str, list[Process]] = {
         "web": stack.webs,
         "worker": stack.workers,
         "beat": [stack.beat],
         "agent": stack.agents,
-    }[kind]
-
-
-def kill_and_start(processes: list[Process]) -> None:
-    """All of a kind at once: nobody is left who could cover for the dead."""
-    for process in processes:
+        "everything": [*stack.webs, *stack.workers, stack.beat, *stack.agents],
+    }
+    for process in processes[kind]:
         process.kill()
-    for process in processes:
+    for process in processes[kind]:
         process.start()
 
 
-class TestManyLaunches:
-    def test_all_run_once_and_stop_with_every_second_paid(self, burst: Burst) -> None:
-        with burst.launching(LAUNCHES):
-            pass
-
-        burst.check_that_all_run_once()
-        burst.stop_all()
-        burst.check_charges()
-
-    def test_beyond_what_fits_wait_and_follow_as_places_come_free(self, burst: Burst) -> None:
-        places = GPUS_OF_A_NODE * len(NODES)
-        with burst.launching(places + 4):
-            pass
-        burst.wait_until_some_run(places)
-        assert burst.counts() == {"running": places, "queued": 4}
-
-        stopped = burst.running()[:4]
-        for instance in stopped:
-            burst.customer.stop(instance)
-        waiting = [each for each in burst.instances if each not in stopped]
-        for instance in waiting:
-            burst.customer.wait_for(instance, "running")
-
-        burst.stop_all()
-        burst.check_charges()
+@pytest.fixture
+def running(burst: Burst) -> Burst:
+    with burst.launching(FEW):
+        pass
+    burst.check_that_all_run_once()
+    burst.wait_until_all_cost_something()
+    return burst
 
 
+@pytest.mark.parametrize("kind", KINDS)
 class TestAKilledProcess:
-    @pytest.mark.parametrize("kind", ["web", "worker", "beat", "agent"])
+    @on_the_way_to_running
     def test_loses_nothing_runs_nothing_twice_and_charges_nothing_wrong(
-        self, stack: Stack, burst: Burst, kind: str
+        self, burst: Burst, step: Step, kind: str
     ) -> None:
-        victims = processes_of(stack, kind)
+        with step(burst):
+            kill_and_start(burst.stack, kind)
 
-        with burst.launching(LAUNCHES_UNDER_FAULTS):
-            # While launches are answered and the first instances start, …
-            burst.wait_until_some_are_launched(LAUNCHES_UNDER_FAULTS // 4)
-            kill_and_start(victims)
-        burst.check_that_all_run_once()
-        # … and while they stop.
-        for instance in burst.instances[: LAUNCHES_UNDER_FAULTS // 2]:
-            burst.customer.stop(instance)
-        kill_and_start(victims)
+        burst.check_to_the_last_second()
 
-        burst.stop_all()
-        burst.check_charges()
+    @on_the_way_to_stopped
+    def test_leaves_nothing_running_and_charges_nothing_wrong(
+        self, running: Burst, step: Step, kind: str
+    ) -> None:
+        with step(running):
+            kill_and_start(running.stack, kind)
+
+        running.stop_all()
+        running.check_charges()
 
 
-class TestAnAnswerThatDiesWithItsServer:
+class TestALostAnswer:
     def test_is_given_to_the_retry_which_launches_nothing_more(
         self, stack: Stack, burst: Burst
     ) -> None:
@@ -109,26 +98,31 @@ class TestAnAnswerThatDiesWithItsServer:
                 within_seconds=30,
                 what="a server that would keep its answer",
             )
-            kill_and_start(stack.webs)
+            kill_and_start(stack, "web")
             # The database would still do what a dead client asked of it last.
             stack.stores.number(f"SELECT count(pg_terminate_backend(pid)) {BLOCKED}")
             replies.rollback()
             burst.instances = [answer.result()]
 
-        burst.check_that_all_run_once()
-        burst.stop_all()
-        burst.check_charges()
+        burst.check_to_the_last_second()
 
 
 class TestAnEmptiedRedis:
-    def test_loses_nothing_in_the_middle_of_launches(self, stack: Stack, burst: Burst) -> None:
-        with burst.launching(LAUNCHES_UNDER_FAULTS):
-            burst.wait_until_some_are_launched(LAUNCHES_UNDER_FAULTS // 4)
-            stack.stores.empty_redis()
-            burst.wait_until_some_run(LAUNCHES_UNDER_FAULTS // 2)
-            stack.stores.empty_redis()
+    @on_the_way_to_running
+    def test_loses_nothing_runs_nothing_twice_and_charges_nothing_wrong(
+        self, burst: Burst, step: Step
+    ) -> None:
+        with step(burst):
+            burst.stack.stores.empty_redis()
 
-        burst.check_that_all_run_once()
-        stack.stores.empty_redis()
-        burst.stop_all()
-        burst.check_charges()
+        burst.check_to_the_last_second()
+
+    @on_the_way_to_stopped
+    def test_leaves_nothing_running_and_charges_nothing_wrong(
+        self, running: Burst, step: Step
+    ) -> None:
+        with step(running):
+            running.stack.stores.empty_redis()
+
+        running.stop_all()
+        running.check_charges()

@@ -18,7 +18,7 @@ DOOR = "/agent/v1/"
 # Fewer than the database pool holds: a thread that waits for a connection serves nobody.
 THREADS = 16
 
-# A thread that comes back from the database waits this long for one that computes: with Python's own
+# How long a thread that comes back from the database waits for one that computes: at Python's own
 # five milliseconds, a launch of a dozen statements would mostly wait.
 sys.setswitchinterval(0.0005)
 

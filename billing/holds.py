@@ -22,15 +22,11 @@ def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now:
     """
     account = locking.lock(account_id)
     price = prices.price_at(sku, now)
-    rate = account.burn_micros_per_hour + price.micros_per_hour
-    needed = needed_micros(micros_per_hour=rate, runway=runway)
-    available = account.available_micros(now)
-    if available < needed:
-        raise InsufficientFunds(
-            f"All that would run, for {runway // timedelta(minutes=1)} minutes,",
-            needed_micros=needed,
-            available_micros=available,
-        )
+    require(
+        account.available_micros(now),
+        micros_per_hour=account.burn_micros_per_hour + price.micros_per_hour,
+        runway=runway,
+    )
     hold = Hold.objects.create(
         account_id=account_id,
         reference=reference,
@@ -42,6 +38,17 @@ def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now:
     account.reckon()
     account.save()
     return hold
+
+
+def require(available_micros: int, *, micros_per_hour: int, runway: timedelta) -> None:
+    """Raises InsufficientFunds where an account cannot pay `runway` of all that would run."""
+    needed = needed_micros(micros_per_hour=micros_per_hour, runway=runway)
+    if available_micros < needed:
+        raise InsufficientFunds(
+            f"All that would run, for {runway // timedelta(minutes=1)} minutes,",
+            needed_micros=needed,
+            available_micros=available_micros,
+        )
 
 
 _HELD = Compiled(

@@ -9,6 +9,7 @@ from django.db.models.functions import Coalesce
 
 from billing.models import Account, EntryKind, LedgerEntry
 from billing.rating.money import check_micros, format_available, format_needed
+from database.refusals import violated_constraint
 
 FLOOR = "account_balance_stays_above_its_floor"
 
@@ -105,12 +106,6 @@ def sum_of_entries(account_id: int, *, before: datetime | None = None) -> int:
         debited=Coalesce(Sum("amount_micros", filter=Q(debit=account_id)), 0),
     )
     return int(sums["credited"] - sums["debited"])
-
-
-def violated_constraint(error: IntegrityError) -> str | None:
-    """The name of the constraint that refused a write, as the database tells it."""
-    diagnosis = getattr(error.__cause__, "diag", None)
-    return getattr(diagnosis, "constraint_name", None)
 
 
 # `bulk_create(ignore_conflicts=True)` would not tell how many rows were new.

@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import FilteredRelation, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
-from psycopg import Error as PsycopgError
 
 from database.compiled import Compiled, CompiledModels, param
+from database.refusals import violated_constraint
 from portal import hints
 from portal.instances import lifecycle
 from portal.instances.models import Instance
@@ -279,8 +278,3 @@ def _lock_generations(instance_ids: Collection[UUID]) -> dict[UUID, int]:
 
 class _LostRace(Exception):
     """The world moved on since the snapshot; rolls the commit back."""
-
-
-def violated_constraint(error: IntegrityError) -> str | None:
-    cause = error.__cause__
-    return cast("PsycopgError", cause).diag.constraint_name if cause else None

@@ -5,10 +5,9 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from billing import funds
+from billing import funds, holds
 from billing.funds import Balance
 from billing.ledger import InsufficientFunds
-from billing.rating.charge import needed_micros
 from portal.accounts.models import Member
 from portal.accounts.roles import Permission
 from portal.catalog.models import Availability, Plan
@@ -99,14 +98,11 @@ def _refusal(
 
 
 def _check_funds(balance: Balance, rate: int) -> None:
-    """What `billing.holds.place` asks of the account. Raises FundsTooLow."""
-    runway = settings.LAUNCH_RUNWAY
-    needed = needed_micros(micros_per_hour=balance.burn_micros_per_hour + rate, runway=runway)
-    if balance.available_micros < needed:
-        raise FundsTooLow(
-            InsufficientFunds(
-                f"All that would run, for {runway // timedelta(minutes=1)} minutes,",
-                needed_micros=needed,
-                available_micros=balance.available_micros,
-            )
+    try:
+        holds.require(
+            balance.available_micros,
+            micros_per_hour=balance.burn_micros_per_hour + rate,
+            runway=settings.LAUNCH_RUNWAY,
         )
+    except InsufficientFunds as refusal:
+        raise FundsTooLow(refusal) from refusal

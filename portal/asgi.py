@@ -20,7 +20,7 @@ THREADS = 16
 
 # How long a thread that comes back from the database waits for one that computes: at Python's own
 # five milliseconds, a launch of a dozen statements would mostly wait.
-sys.setswitchinterval(0.0005)
+sys.setswitchinterval(0.0001)
 
 _door = import_string("scheduler.agent_api.application")  # by name, as routes are
 _pages = WSGIMiddleware(cast("Any", wsgi_application), workers=THREADS)

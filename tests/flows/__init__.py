@@ -14,7 +14,7 @@ nothing is lost, nothing runs twice, and no charge is wrong:
 | an image that does not exist | `test_faults_on_nodes` | `TestAnImageThatDoesNotExist` |
 | a container that exits at once | `test_faults_on_nodes` | `TestAContainerThatExitsAtOnce` |
 | a killed worker, beat, agent or web process | `test_killed_processes` | `TestAKilledProcess` |
-| a web process killed between commit and answer | `test_killed_processes` | `TestALostAnswer` |
+| a web process killed before it keeps its answer | `test_killed_processes` | `TestALostAnswer` |
 | an emptied Redis | `test_killed_processes` | `TestAnEmptiedRedis` |
 
 Those of `test_killed_processes` run with `pytest -m services`, over processes of their own, at

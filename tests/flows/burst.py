@@ -19,7 +19,7 @@ SIMULATED = {"HEADRACE_RUNTIME": "simulated", "HEADRACE_SIMULATED_GPUS": GPUS}
 PLAN = "l4-small"
 MICROS_PER_SECOND = 1000
 CLIENTS = 8
-# A killed worker's message comes back after six seconds, a killed web process's key after sixty.
+# A killed worker's message comes back after six seconds; all processes take longer to come up.
 SETTLE_SECONDS = 120
 LIVE_LEASES = """
     SELECT instance_id FROM scheduler_lease

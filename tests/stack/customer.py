@@ -14,8 +14,7 @@ from tests.stack.processes import eventually
 from tests.stack.stack import Stack
 
 PASSWORD = "correct-horse-battery"
-# A client that meets a killed server asks another one; a request that died with it blocks its
-# key for a minute.
+# A client that meets a killed server asks another one; what died with the first frees its key.
 RETRY_SECONDS = 120
 RETRY_PAUSE_SECONDS = 0.2
 _serial = itertools.count(1)

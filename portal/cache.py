@@ -5,7 +5,7 @@ Redis restarts. Nothing that must be true is kept in a cache.
 """
 
 import logging
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import redis
@@ -26,6 +26,13 @@ class _OneClient(RedisCacheClient):
         return self._kept
 
 
+@cache
+def _client_of(server: str) -> _OneClient:
+    """One for the process. Django makes a cache anew for each request that runs in a context of
+    its own, and each would connect anew."""
+    return _OneClient([server])
+
+
 class LossyRedisCache(RedisCache):
     """Django's Redis cache, but for the errors of a Redis that does not answer.
 
@@ -34,7 +41,11 @@ class LossyRedisCache(RedisCache):
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         super().__init__(server, params)
-        self._class = _OneClient
+        self._server = server
+
+    @property
+    def _cache(self) -> _OneClient:
+        return _client_of(self._server)
 
     def count(self, key: str, *, timeout: int) -> int:
         """How often `key` was counted, this time too; forgotten `timeout` seconds after the last.

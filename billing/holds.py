@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from billing import locking, prices
+from billing import locking
 from billing.ledger import InsufficientFunds
 from billing.locking import LockedAccount
 from billing.models import Hold, Price
@@ -12,16 +12,17 @@ from billing.rating.charge import needed_micros
 from database.compiled import Compiled, param
 
 
-def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now: datetime) -> Hold:
-    """Set aside what `runway` of the sku costs, and pin its price for this run of `reference`.
+def place(
+    *, account_id: int, price: Price, reference: UUID, runway: timedelta, now: datetime
+) -> Hold:
+    """Set aside what `runway` costs at `price`, and pin that for this run of `reference`.
 
     Call it in a transaction. The account must be able to pay `runway` of all that runs and of
     this one. It is locked, so of two launches at once the second counts the first.
 
-    Raises InsufficientFunds or UnknownPrice; nothing is written then.
+    Raises InsufficientFunds; nothing is written then.
     """
     account = locking.lock(account_id)
-    price = prices.price_at(sku, now)
     require(
         account.available_micros(now),
         micros_per_hour=account.burn_micros_per_hour + price.micros_per_hour,

@@ -63,7 +63,8 @@ def quote(*, actor: Member, request: LaunchRequest, now: datetime) -> Quote:
     """Read without a lock; the launch itself checks everything again under one."""
     team, plan = actor.team, request.plan
     availability = Availability.objects.filter(plan=plan).first()
-    rate = admission.price_per_hour(plan, now=now)
+    price = admission.current_price(plan, now=now)
+    rate = price.micros_per_hour if price else None
     balance = funds.balance(team.account_id, now=now)
     gpus_in_use = admission.gpus_in_use(team)
     place, gpus_ahead = queue.end_for(team, plan.gpu_model)

@@ -57,7 +57,7 @@ def start(
     with transaction.atomic():
         holds.place(
             account_id=account.pk,
-            sku=sku or make_price(micros_per_hour, at=at),
+            price=prices.price_at(sku or make_price(micros_per_hour, at=at), at),
             reference=reference,
             runway=runway,
             now=at,

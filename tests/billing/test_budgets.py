@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import accounts, charging, funds, holds, metering
+from billing import accounts, charging, funds, holds, metering, prices
 from billing.models import Account, LedgerEntry
 from billing.settlement import REVENUE
 from tests.billing.factories import (
@@ -32,7 +32,11 @@ def hold(account: Account, count: int) -> list[UUID]:
     references = [uuid4() for _ in range(count)]
     for reference in references:
         holds.place(
-            account_id=account.pk, sku=make_price(), reference=reference, runway=HOUR, now=NOON
+            account_id=account.pk,
+            price=prices.price_at(make_price(), NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
         )
     return references
 
@@ -52,7 +56,13 @@ class TestPlace:
         run(account, running)
 
         with django_assert_max_num_queries(6):
-            holds.place(account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON)
+            holds.place(
+                account_id=account.pk,
+                price=prices.price_at(sku, NOON),
+                reference=uuid4(),
+                runway=HOUR,
+                now=NOON,
+            )
 
 
 @pytest.mark.parametrize("count", [1, 8])

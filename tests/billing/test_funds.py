@@ -37,7 +37,7 @@ class TestBalance:
         confirm(interval, at=NOON + 2 * HOUR)
         holds.place(
             account_id=account.pk,
-            sku=interval.sku,
+            price=prices.price_at(interval.sku, NOON + 2 * HOUR),
             reference=uuid4(),
             runway=HOUR,
             now=NOON + 2 * HOUR,
@@ -141,7 +141,7 @@ class Life:
         try:
             holds.place(
                 account_id=self.account.pk,
-                sku=self.skus[choice % 3],
+                price=prices.price_at(self.skus[choice % 3], self.now),
                 reference=reference,
                 runway=timedelta(minutes=choice),
                 now=self.now,

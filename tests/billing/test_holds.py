@@ -26,7 +26,11 @@ class TestPlace:
         account, sku = make_account(), make_price()
 
         hold = holds.place(
-            account_id=account.pk, sku=sku, reference=uuid4(), runway=2 * HOUR, now=NOON
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=uuid4(),
+            runway=2 * HOUR,
+            now=NOON,
         )
 
         assert hold.amount_micros == 2 * H100_MICROS
@@ -36,7 +40,13 @@ class TestPlace:
     def test_takes_an_account_down_to_nothing(self) -> None:
         account, sku = make_account(micros=H100_MICROS), make_price()
 
-        holds.place(account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=uuid4(),
+            runway=HOUR,
+            now=NOON,
+        )
 
         assert funds.balance(account.pk, NOON).available_micros == 0
 
@@ -44,7 +54,13 @@ class TestPlace:
         account, sku = make_account(micros=H100_MICROS - 1), make_price()
 
         with pytest.raises(InsufficientFunds) as refusal:
-            holds.place(account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON)
+            holds.place(
+                account_id=account.pk,
+                price=prices.price_at(sku, NOON),
+                reference=uuid4(),
+                runway=HOUR,
+                now=NOON,
+            )
 
         assert str(refusal.value) == (
             "All that would run, for 60 minutes, costs $2.49, and $2.48 is available."
@@ -54,12 +70,22 @@ class TestPlace:
     def test_counts_what_runs_and_what_is_held_already(self) -> None:
         account, sku = make_account(micros=4 * H100_MICROS), make_price()
         start(account)
-        holds.place(account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=uuid4(),
+            runway=HOUR,
+            now=NOON,
+        )
 
         # One hour is held, and what runs needs one more: two of four are free for one.
         with pytest.raises(InsufficientFunds) as refusal:
             holds.place(
-                account_id=account.pk, sku=sku, reference=uuid4(), runway=2 * HOUR, now=NOON
+                account_id=account.pk,
+                price=prices.price_at(sku, NOON),
+                reference=uuid4(),
+                runway=2 * HOUR,
+                now=NOON,
             )
 
         assert refusal.value.needed_micros == 4 * H100_MICROS
@@ -73,7 +99,11 @@ class TestPlace:
 
         with pytest.raises(InsufficientFunds) as refusal:
             holds.place(
-                account_id=account.pk, sku=interval.sku, reference=uuid4(), runway=HOUR, now=later
+                account_id=account.pk,
+                price=prices.price_at(interval.sku, later),
+                reference=uuid4(),
+                runway=HOUR,
+                now=later,
             )
 
         assert refusal.value.available_micros == H100_MICROS
@@ -84,7 +114,11 @@ class TestPlace:
         interval = start(account)
 
         holds.place(
-            account_id=account.pk, sku=interval.sku, reference=uuid4(), runway=HOUR, now=NOON
+            account_id=account.pk,
+            price=prices.price_at(interval.sku, NOON),
+            reference=uuid4(),
+            runway=HOUR,
+            now=NOON,
         )
 
         assert funds.balance(account.pk, NOON).exhaust_at == NOON + 3 * HOUR
@@ -92,7 +126,11 @@ class TestPlace:
     def test_refuses_what_has_no_price(self) -> None:
         with pytest.raises(UnknownPrice):
             holds.place(
-                account_id=make_account().pk, sku="x", reference=uuid4(), runway=HOUR, now=NOON
+                account_id=make_account().pk,
+                price=prices.price_at("x", NOON),
+                reference=uuid4(),
+                runway=HOUR,
+                now=NOON,
             )
 
         assert not Hold.objects.exists()
@@ -101,7 +139,13 @@ class TestPlace:
 class TestRelease:
     def test_gives_the_money_back_once(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
+        )
 
         released = [release(reference=reference, now=NOON) for _ in range(2)]
 
@@ -112,7 +156,11 @@ class TestRelease:
         account, reference = make_account(micros=4 * H100_MICROS), uuid4()
         interval = start(account)
         holds.place(
-            account_id=account.pk, sku=interval.sku, reference=reference, runway=HOUR, now=NOON
+            account_id=account.pk,
+            price=prices.price_at(interval.sku, NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
         )
 
         release(reference=reference, now=NOON + timedelta(minutes=1))

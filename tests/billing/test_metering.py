@@ -164,7 +164,7 @@ class TestOfManyReferences:
         for account, reference in zip((one, other), waiting, strict=True):
             holds.place(
                 account_id=account.pk,
-                sku=running.sku,
+                price=prices.price_at(running.sku, NOON),
                 reference=reference,
                 runway=HOUR,
                 now=NOON,
@@ -183,7 +183,11 @@ class TestOfManyReferences:
     def test_opens_nothing_where_nothing_is_held_for_one(self) -> None:
         account, reference = make_account(), uuid4()
         holds.place(
-            account_id=account.pk, sku=make_price(), reference=reference, runway=HOUR, now=NOON
+            account_id=account.pk,
+            price=prices.price_at(make_price(), NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
         )
 
         with pytest.raises(NothingHeld), transaction.atomic():
@@ -198,7 +202,13 @@ class TestOfManyReferences:
         start(account, sku=sku, reference=references[0])
         close_interval(reference=references[0], ended_at=NOON + 10 * SECOND)
         for reference in references:
-            holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+            holds.place(
+                account_id=account.pk,
+                price=prices.price_at(sku, NOON),
+                reference=reference,
+                runway=HOUR,
+                now=NOON,
+            )
         prices.publish(prices={sku: 1}, effective_from=NOON + 10 * SECOND, note="", now=NOON)
 
         opened = metering.open_intervals(references=references, now=NOON + 9 * SECOND)
@@ -213,7 +223,13 @@ class TestOfManyReferences:
         one, other = make_account(), make_account()
         first, second = start(one), start(other)
         waiting = uuid4()
-        holds.place(account_id=other.pk, sku=first.sku, reference=waiting, runway=HOUR, now=NOON)
+        holds.place(
+            account_id=other.pk,
+            price=prices.price_at(first.sku, NOON),
+            reference=waiting,
+            runway=HOUR,
+            now=NOON,
+        )
         ends = {
             second.reference: NOON + 2 * HOUR,
             first.reference: NOON + HOUR,
@@ -326,7 +342,13 @@ class TestWhenMoneyComesAfterItHasEnded:
         account = make_account(micros=2 * H100_MICROS)
         sku, waiting = make_price(), uuid4()
         running = start(account, sku=sku)
-        holds.place(account_id=account.pk, sku=sku, reference=waiting, runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=waiting,
+            runway=HOUR,
+            now=NOON,
+        )
 
         # The first one's money ended after an hour; nobody stopped it for two.
         open_interval(reference=waiting, now=NOON + 2 * HOUR)

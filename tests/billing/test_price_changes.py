@@ -31,7 +31,13 @@ def reprice(sku: str, micros_per_hour: int, *, at: Any) -> None:
 class TestOpenInterval:
     def test_keeps_the_price_of_the_launch_when_it_rose_since(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
+        )
         reprice(sku, 2 * H100_MICROS, at=NOON + SECOND)
 
         interval = open_interval(reference=reference, now=NOON + HOUR)
@@ -40,7 +46,13 @@ class TestOpenInterval:
 
     def test_takes_the_price_of_today_when_it_fell_since(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+        holds.place(
+            account_id=account.pk,
+            price=prices.price_at(sku, NOON),
+            reference=reference,
+            runway=HOUR,
+            now=NOON,
+        )
         reprice(sku, CHEAPER_MICROS, at=NOON + SECOND)
 
         interval = open_interval(reference=reference, now=NOON + HOUR)

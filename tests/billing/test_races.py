@@ -137,7 +137,11 @@ class TestPlace:
             try:
                 with transaction.atomic():
                     holds.place(
-                        account_id=account.pk, sku=sku, reference=uuid4(), runway=HOUR, now=NOON
+                        account_id=account.pk,
+                        price=prices.price_at(sku, NOON),
+                        reference=uuid4(),
+                        runway=HOUR,
+                        now=NOON,
                     )
             except InsufficientFunds:
                 return False
@@ -151,7 +155,13 @@ class TestOpenInterval:
     def test_opens_one_meter_of_one_reference(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
         with transaction.atomic():
-            holds.place(account_id=account.pk, sku=sku, reference=reference, runway=HOUR, now=NOON)
+            holds.place(
+                account_id=account.pk,
+                price=prices.price_at(sku, NOON),
+                reference=reference,
+                runway=HOUR,
+                now=NOON,
+            )
 
         opened = at_once(lambda: open_interval(reference=reference, now=NOON).pk)
 

@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet, Sum
 
 from billing import holds, prices
 from billing.ledger import InsufficientFunds
-from billing.prices import UnknownPrice
+from billing.prices import Price, UnknownPrice
 from database.compiled import Compiled, CompiledModels, param
 from portal import hints
 from portal.accounts.models import Member, Team, User
@@ -110,6 +110,7 @@ def launch(
     QuotaExceeded or FundsTooLow; nothing is written then, by the caller's transaction neither.
     """
     actor.require(Permission.LAUNCH)
+    price = current_price(request.plan, now=now)
     team = _lock_team(actor.team_id)
     gpus, launched_before = _standing(team, launch_key)
     if launched_before:
@@ -118,6 +119,8 @@ def launch(
 
     check_request(request)
     check_allowed(team, request.plan, request.image, gpus_in_use=gpus)
+    if price is None:
+        raise NotPriced(request.plan.sku)
     instance = Instance(
         team=team,
         launched_by=actor,
@@ -125,7 +128,7 @@ def launch(
         plan=request.plan,
         image=request.image,
         pricing=request.pricing,
-        micros_per_hour=0,
+        micros_per_hour=price.micros_per_hour,
         command=list(request.command),
         env=dict(request.env),
         ports=sorted(set(request.ports) | set(request.image.ports)),
@@ -136,7 +139,6 @@ def launch(
         reason=Reason.LAUNCHED,
         explanation="Waiting for the next scheduling cycle.",
     )
-    instance.micros_per_hour = _hold(instance, now=now)
     instance.save(force_insert=True)
     InstanceEvent.objects.create(
         instance=instance,
@@ -147,6 +149,8 @@ def launch(
         at=now,
         effective_at=now,
     )
+    # Last, so that what else happens to the account waits as briefly as can be.
+    _hold(instance, price, now=now)
     hints.send_task(hints.SCHEDULER_CYCLE)
     return instance, True
 
@@ -171,6 +175,9 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
             else "Launch a new instance.",
         )
     check_allowed(team, instance.plan, instance.image, gpus_in_use=gpus_in_use(team))
+    price = current_price(instance.plan, now=now)
+    if price is None:
+        raise NotPriced(instance.plan.sku)
     lifecycle.advance(
         [instance.pk],
         to=State.QUEUED,
@@ -179,8 +186,9 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
         wanted=Wanted.RUNNING,
         queued_at=now,
         start_attempts=0,
-        micros_per_hour=_hold(instance, now=now),
+        micros_per_hour=price.micros_per_hour,
     )
+    _hold(instance, price, now=now)
     hints.send_task(hints.SCHEDULER_CYCLE)
     instance.refresh_from_db()
     return instance
@@ -279,28 +287,24 @@ def check_allowed(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> 
         )
 
 
-def _hold(instance: Instance, *, now: datetime) -> int:
-    """Set the first hour's money aside; returns the price that this pins, in micros an hour."""
-    sku = instance.plan.sku
+def _hold(instance: Instance, price: Price, *, now: datetime) -> None:
+    """Set the first hour's money aside, at a price that this pins."""
     try:
-        hold = holds.place(
+        holds.place(
             account_id=instance.team.account_id,
-            sku=sku,
+            price=price,
             reference=instance.pk,
             runway=settings.LAUNCH_RUNWAY,
             now=now,
         )
     except InsufficientFunds as refusal:
         raise FundsTooLow(refusal) from refusal
-    except UnknownPrice as refusal:
-        raise NotPriced(sku) from refusal
-    return hold.price.micros_per_hour
 
 
-def price_per_hour(plan: Plan, *, now: datetime) -> int | None:
-    """What a launch of `plan` would be quoted now, in micros an hour; None: not priced."""
+def current_price(plan: Plan, *, now: datetime) -> Price | None:
+    """What a launch of `plan` would be quoted now; None: not priced."""
     try:
-        return prices.price_at(plan.sku, now).micros_per_hour
+        return prices.price_at(plan.sku, now)
     except UnknownPrice:
         return None
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import connection, transaction
 from django.db.models import Exists, Expression, OuterRef, QuerySet
 
-from billing.models import Price as Price  # what a launch is quoted: the portal knows it from here
+from billing.models import Price as Price  # noqa: PLC0414 - others take it from here
 from billing.models import PriceBook, UsageInterval
 from billing.rating.intervals import whole_seconds
 from billing.rating.money import check_rate

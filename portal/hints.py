@@ -49,22 +49,20 @@ def send_task(name: str) -> None:
     transaction.on_commit(lambda: _send_task(name))
 
 
-def begin_task(name: str, *, spacing: timedelta) -> None:
-    """Called first by a hinted tick: what lands from here on needs another run.
+def begin_task(name: str) -> None:
+    """Called first by a hinted tick: what lands from here on needs another run."""
+    with contextlib.suppress(redis.RedisError):
+        _client().delete(_pending(name))
 
-    Hints make that one begin no sooner than `spacing` from now, so that many of them cannot
+
+def space_task(name: str, spacing: timedelta) -> None:
+    """Called by a run that found something to do, before it does it.
+
+    Hints make the next one begin no sooner than `spacing` from now, so that many of them cannot
     fill a processor with runs that find little to do. `spacing` is below `PENDING_SECONDS`.
     """
-    with contextlib.suppress(redis.RedisError), _client().pipeline() as together:
-        together.delete(_pending(name))
-        together.set(_spaced(name), 1, px=spacing)
-        together.execute()
-
-
-def forget_spacing(name: str) -> None:
-    """Called by a run that found nothing to do: it cost little, so the next may begin at once."""
     with contextlib.suppress(redis.RedisError):
-        _client().delete(_spaced(name))
+        _client().set(_spaced(name), 1, px=spacing)
 
 
 def _pending(name: str) -> str:

@@ -55,8 +55,8 @@ def run(*, now: datetime, limit: int = settings.SCHEDULER_CYCLE_LIMIT) -> int:
     """
     queue = read_queue(limit=limit)
     if not queue:
-        hints.forget_spacing(hints.SCHEDULER_CYCLE)
         return 0
+    hints.space_task(hints.SCHEDULER_CYCLE, settings.SCHEDULER_CYCLE_SPACING)
     demands = [queued.demand for queued in queue if queued.last_node is None]
     decision = place(demands, free_nodes(now=now) if demands else [])
     placed = sum(commit(of_one, now=now) for of_one in by_node(decision.assignments))

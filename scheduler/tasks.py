@@ -1,7 +1,6 @@
 """Ticks of the scheduler room."""
 
 from celery import shared_task
-from django.conf import settings
 from django.utils import timezone
 
 from portal import hints
@@ -12,7 +11,7 @@ from scheduler import availability, cycle, leases
 def run_cycle(**_: object) -> None:
     """Tick, and hinted. Safe to run late, twice, or at the same time as itself."""
     with cycle.alone():
-        hints.begin_task(hints.SCHEDULER_CYCLE, spacing=settings.SCHEDULER_CYCLE_SPACING)
+        hints.begin_task(hints.SCHEDULER_CYCLE)
         cycle.run(now=timezone.now())
 
 

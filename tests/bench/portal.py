@@ -37,10 +37,11 @@ class Portal:
     token: str
     database: psycopg.Connection[Any]
 
-    def client(self) -> httpx.Client:
+    def client(self, token: str = "") -> httpx.Client:
+        """Of the demo member, or of who has `token`."""
         return httpx.Client(
             base_url=f"{self.url}/api/v1",
-            headers={"Authorization": f"Bearer {self.token}"},
+            headers={"Authorization": f"Bearer {token or self.token}"},
             timeout=30,
         )
 

@@ -35,8 +35,10 @@ class Sent:
         with self._capture(execute=True):
             hints.send_task(self.name)
 
-    def begin(self) -> None:
-        hints.begin_task(self.name, spacing=SPACING)
+    def begin(self, *, busy: bool = True) -> None:
+        hints.begin_task(self.name)
+        if busy:
+            hints.space_task(self.name, SPACING)
 
     def forget(self) -> None:
         """The spacing is over, or Redis was emptied: its keys are gone."""
@@ -78,6 +80,12 @@ class TestHintedTick:
         at_once, spaced = tick.waits
         assert at_once == 0
         assert SPACING.total_seconds() - 10 < spaced <= SPACING.total_seconds()
+
+    def test_runs_again_at_once_after_a_run_that_found_nothing(self, tick: Sent) -> None:
+        tick.begin(busy=False)
+        tick.hint()
+
+        assert tick.waits == [0]
 
     def test_runs_at_once_where_the_spacing_is_over_or_redis_was_emptied(self, tick: Sent) -> None:
         tick.begin()

@@ -16,7 +16,7 @@ from tests.bench.report import ROOT, Peer, Result, percentile, publish, say, spr
 LAUNCHES = 200
 NODES = 16
 THOUSAND = 1000
-CLIENTS = 4
+CLIENTS = 8
 THOUSAND_DEADLINE_SECONDS = 180
 SLURM_SECONDS = 26.9  # Slurm for the same shape on such a machine
 

@@ -55,9 +55,9 @@ def start(
     """Something that runs from `at` on, by default with nothing required of its account."""
     reference = reference or uuid4()
     with transaction.atomic():
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku or make_price(micros_per_hour, at=at), at),
+            sku=sku or make_price(micros_per_hour, at=at),
             reference=reference,
             runway=runway,
             now=at,
@@ -67,6 +67,14 @@ def start(
 
 def confirm(interval: UsageInterval, *, at: datetime) -> None:
     metering.confirm(references=[interval.reference], now=at)
+
+
+def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now: datetime) -> Hold:
+    """A hold at the price of `now`."""
+    price = prices.price_at(sku, now)
+    return holds.place(
+        account_id=account_id, price=price, reference=reference, runway=runway, now=now
+    )
 
 
 def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:

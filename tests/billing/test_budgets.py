@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from billing import accounts, charging, funds, holds, metering, prices
+from billing import accounts, charging, funds, metering
 from billing.models import Account, LedgerEntry
 from billing.settlement import REVENUE
 from tests.billing.factories import (
@@ -15,6 +15,7 @@ from tests.billing.factories import (
     confirm,
     make_account,
     make_price,
+    place,
     start,
 )
 
@@ -31,9 +32,9 @@ def hold(account: Account, count: int) -> list[UUID]:
     """As many references, each of a sku of its own."""
     references = [uuid4() for _ in range(count)]
     for reference in references:
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(make_price(), NOON),
+            sku=make_price(),
             reference=reference,
             runway=HOUR,
             now=NOON,
@@ -56,9 +57,9 @@ class TestPlace:
         run(account, running)
 
         with django_assert_max_num_queries(6):
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(sku, NOON),
+                sku=sku,
                 reference=uuid4(),
                 runway=HOUR,
                 now=NOON,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from billing import accounts, audit, charging, funds, holds, ledger, metering, prices
+from billing import accounts, audit, charging, funds, ledger, metering, prices
 from billing.ledger import InsufficientFunds
 from billing.models import EntryKind, UsageInterval
 from tests.billing.factories import (
@@ -21,6 +21,7 @@ from tests.billing.factories import (
     make_account,
     make_price,
     open_interval,
+    place,
     rolled_back,
     start,
 )
@@ -35,9 +36,9 @@ class TestBalance:
         confirm(interval, at=NOON + HOUR)
         charging.charge_due(now=NOON + HOUR)
         confirm(interval, at=NOON + 2 * HOUR)
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(interval.sku, NOON + 2 * HOUR),
+            sku=interval.sku,
             reference=uuid4(),
             runway=HOUR,
             now=NOON + 2 * HOUR,
@@ -139,9 +140,9 @@ class Life:
     def launch(self, choice: int) -> None:
         reference = uuid4()
         try:
-            holds.place(
+            place(
                 account_id=self.account.pk,
-                price=prices.price_at(self.skus[choice % 3], self.now),
+                sku=self.skus[choice % 3],
                 reference=reference,
                 runway=timedelta(minutes=choice),
                 now=self.now,

@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing import funds, holds, prices
+from billing import funds, prices
 from billing.ledger import InsufficientFunds
 from billing.models import Hold
 from billing.prices import UnknownPrice
@@ -14,6 +14,7 @@ from tests.billing.factories import (
     confirm,
     make_account,
     make_price,
+    place,
     release,
     start,
 )
@@ -25,9 +26,9 @@ class TestPlace:
     def test_sets_aside_what_the_runway_costs_and_pins_the_price(self) -> None:
         account, sku = make_account(), make_price()
 
-        hold = holds.place(
+        hold = place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=uuid4(),
             runway=2 * HOUR,
             now=NOON,
@@ -40,9 +41,9 @@ class TestPlace:
     def test_takes_an_account_down_to_nothing(self) -> None:
         account, sku = make_account(micros=H100_MICROS), make_price()
 
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=uuid4(),
             runway=HOUR,
             now=NOON,
@@ -54,9 +55,9 @@ class TestPlace:
         account, sku = make_account(micros=H100_MICROS - 1), make_price()
 
         with pytest.raises(InsufficientFunds) as refusal:
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(sku, NOON),
+                sku=sku,
                 reference=uuid4(),
                 runway=HOUR,
                 now=NOON,
@@ -70,9 +71,9 @@ class TestPlace:
     def test_counts_what_runs_and_what_is_held_already(self) -> None:
         account, sku = make_account(micros=4 * H100_MICROS), make_price()
         start(account)
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=uuid4(),
             runway=HOUR,
             now=NOON,
@@ -80,9 +81,9 @@ class TestPlace:
 
         # One hour is held, and what runs needs one more: two of four are free for one.
         with pytest.raises(InsufficientFunds) as refusal:
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(sku, NOON),
+                sku=sku,
                 reference=uuid4(),
                 runway=2 * HOUR,
                 now=NOON,
@@ -98,9 +99,9 @@ class TestPlace:
         later = NOON + 3 * HOUR
 
         with pytest.raises(InsufficientFunds) as refusal:
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(interval.sku, later),
+                sku=interval.sku,
                 reference=uuid4(),
                 runway=HOUR,
                 now=later,
@@ -113,9 +114,9 @@ class TestPlace:
         account = make_account(micros=4 * H100_MICROS)
         interval = start(account)
 
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(interval.sku, NOON),
+            sku=interval.sku,
             reference=uuid4(),
             runway=HOUR,
             now=NOON,
@@ -125,9 +126,9 @@ class TestPlace:
 
     def test_refuses_what_has_no_price(self) -> None:
         with pytest.raises(UnknownPrice):
-            holds.place(
+            place(
                 account_id=make_account().pk,
-                price=prices.price_at("x", NOON),
+                sku="x",
                 reference=uuid4(),
                 runway=HOUR,
                 now=NOON,
@@ -139,9 +140,9 @@ class TestPlace:
 class TestRelease:
     def test_gives_the_money_back_once(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=reference,
             runway=HOUR,
             now=NOON,
@@ -155,9 +156,9 @@ class TestRelease:
     def test_lets_the_rest_last_longer_again(self) -> None:
         account, reference = make_account(micros=4 * H100_MICROS), uuid4()
         interval = start(account)
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(interval.sku, NOON),
+            sku=interval.sku,
             reference=reference,
             runway=HOUR,
             now=NOON,

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from billing import accounts, audit, charging, funds, holds, ledger, metering, prices
+from billing import accounts, audit, charging, funds, ledger, metering, prices
 from billing.metering import NothingHeld
 from billing.models import EntryKind, Hold, LedgerEntry, UsageInterval
 from billing.rating.intervals import month_bounds, month_of
@@ -21,6 +21,7 @@ from tests.billing.factories import (
     make_account,
     make_price,
     open_interval,
+    place,
     start,
 )
 
@@ -162,9 +163,9 @@ class TestOfManyReferences:
         one, other = make_account(), make_account()
         running, waiting = start(one), [uuid4(), uuid4()]
         for account, reference in zip((one, other), waiting, strict=True):
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(running.sku, NOON),
+                sku=running.sku,
                 reference=reference,
                 runway=HOUR,
                 now=NOON,
@@ -182,9 +183,9 @@ class TestOfManyReferences:
 
     def test_opens_nothing_where_nothing_is_held_for_one(self) -> None:
         account, reference = make_account(), uuid4()
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(make_price(), NOON),
+            sku=make_price(),
             reference=reference,
             runway=HOUR,
             now=NOON,
@@ -202,9 +203,9 @@ class TestOfManyReferences:
         start(account, sku=sku, reference=references[0])
         close_interval(reference=references[0], ended_at=NOON + 10 * SECOND)
         for reference in references:
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(sku, NOON),
+                sku=sku,
                 reference=reference,
                 runway=HOUR,
                 now=NOON,
@@ -223,9 +224,9 @@ class TestOfManyReferences:
         one, other = make_account(), make_account()
         first, second = start(one), start(other)
         waiting = uuid4()
-        holds.place(
+        place(
             account_id=other.pk,
-            price=prices.price_at(first.sku, NOON),
+            sku=first.sku,
             reference=waiting,
             runway=HOUR,
             now=NOON,
@@ -342,9 +343,9 @@ class TestWhenMoneyComesAfterItHasEnded:
         account = make_account(micros=2 * H100_MICROS)
         sku, waiting = make_price(), uuid4()
         running = start(account, sku=sku)
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=waiting,
             runway=HOUR,
             now=NOON,

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from billing import charging, funds, holds, ledger, metering, prices
+from billing import charging, funds, ledger, metering, prices
 from tests.billing.factories import (
     H100_MICROS,
     HOUR,
@@ -16,6 +16,7 @@ from tests.billing.factories import (
     make_account,
     make_price,
     open_interval,
+    place,
     start,
 )
 
@@ -31,9 +32,9 @@ def reprice(sku: str, micros_per_hour: int, *, at: Any) -> None:
 class TestOpenInterval:
     def test_keeps_the_price_of_the_launch_when_it_rose_since(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=reference,
             runway=HOUR,
             now=NOON,
@@ -46,9 +47,9 @@ class TestOpenInterval:
 
     def test_takes_the_price_of_today_when_it_fell_since(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
-        holds.place(
+        place(
             account_id=account.pk,
-            price=prices.price_at(sku, NOON),
+            sku=sku,
             reference=reference,
             runway=HOUR,
             now=NOON,

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from billing import accounts, audit, charging, funds, holds, ledger, metering, prices, statements
+from billing import accounts, audit, charging, funds, ledger, metering, prices, statements
 from billing.ledger import InsufficientFunds
 from billing.models import EntryKind, Hold, LedgerEntry, PriceBook, Statement, UsageInterval
 from billing.rating.intervals import month_bounds, month_of
@@ -21,6 +21,7 @@ from tests.billing.factories import (
     make_account,
     make_price,
     open_interval,
+    place,
     start,
 )
 from tests.races import at_once
@@ -136,9 +137,9 @@ class TestPlace:
         def launch() -> bool:
             try:
                 with transaction.atomic():
-                    holds.place(
+                    place(
                         account_id=account.pk,
-                        price=prices.price_at(sku, NOON),
+                        sku=sku,
                         reference=uuid4(),
                         runway=HOUR,
                         now=NOON,
@@ -155,9 +156,9 @@ class TestOpenInterval:
     def test_opens_one_meter_of_one_reference(self) -> None:
         account, sku, reference = make_account(), make_price(), uuid4()
         with transaction.atomic():
-            holds.place(
+            place(
                 account_id=account.pk,
-                price=prices.price_at(sku, NOON),
+                sku=sku,
                 reference=reference,
                 runway=HOUR,
                 now=NOON,

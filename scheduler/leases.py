@@ -98,12 +98,17 @@ def _spec(row: Mapping[str, Any]) -> ContainerSpec:
 
 
 def renew(leases: Collection[LiveLease], *, now: datetime) -> None:
+    """Let the leases of a node that was heard of last on.
+
+    It waits for nobody: one that another worker holds is renewed or ended by that.
+    """
     expires_at = now + settings.LEASE_DURATION
     due = [lease for lease in leases if lease.expires_at < expires_at - RENEWAL_STEP]
     if due:
-        Lease.objects.filter(pk__in=[lease.pk for lease in due], ended_at=None).update(
-            expires_at=expires_at
-        )
+        live = Lease.objects.filter(pk__in=[lease.pk for lease in due], ended_at=None)
+        with transaction.atomic():
+            unlocked = live.select_for_update(no_key=True, skip_locked=True)
+            Lease.objects.filter(pk__in=unlocked.values("pk")).update(expires_at=expires_at)
     for lease in due:
         lease.expires_at = expires_at
 
@@ -131,8 +136,14 @@ def withdrawal(instance_id: UUID, generation: int) -> Order:
 
 @transaction.atomic(savepoint=False)
 def end(lease_ids: Collection[int], *, now: datetime) -> int:
-    """Give the GPUs of leases back. Returns how many had not ended before."""
-    ended = Lease.objects.filter(pk__in=lease_ids, ended_at=None).update(ended_at=now)
+    """Give the GPUs of leases back. Returns how many had not ended before.
+
+    They are locked in the order of their ids, so that two workers who end the same ones wait for
+    each other only once.
+    """
+    live = Lease.objects.filter(pk__in=lease_ids, ended_at=None).order_by("pk")
+    locked = live.select_for_update(no_key=True)
+    ended = Lease.objects.filter(pk__in=locked.values("pk")).update(ended_at=now)
     if ended:
         held = Allocation.objects.filter(lease__in=lease_ids, released_at=None)
         held.update(released_at=now)

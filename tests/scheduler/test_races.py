@@ -1,17 +1,21 @@
 """What happens at once: eight threads, each with its own connection."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event, Thread
 
 import pytest
+from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from agents.protocol import EnrollRequest
 from portal.catalog.models import Plan
 from portal.errors import DomainError
-from portal.instances.models import Instance, State
+from portal.instances.models import Instance, Phase, State
 from portal.instances.operations import ending, reports
 from portal.instances.operations.admission import LaunchRequest, QuotaExceeded, launch
+from portal.instances.operations.reports import Progress
 from scheduler import cycle, fleet, leases
 from scheduler.capacity import shape_of
 from scheduler.models import Allocation, Gpu, Lease, Node
@@ -271,6 +275,57 @@ class TestMovesAtOnce:
         lease = Lease.objects.get()
 
         assert sum(at_once(lambda: leases.end([lease.pk], now=NOON))) == 1
+
+
+class TestWhatWaitsForNobody:
+    """Two syncs of one node at once say things of the same rows, in whatever order."""
+
+    def test_progress_passes_over_what_another_moves(self) -> None:
+        held, free = self.two_that_start()
+        told = {pk: Progress(Phase.PULLING, 50) for pk in (held.pk, free.pk)}
+
+        with transaction.atomic():
+            Instance.objects.select_for_update().get(pk=held.pk)
+            in_time(lambda: reports.record_progress(told))
+
+        percents = dict(Instance.objects.values_list("pk", "phase_percent"))
+        assert percents == {held.pk: None, free.pk: 50}
+
+    def test_a_renewal_passes_over_what_another_ends(self) -> None:
+        self.two_that_start()
+        node = Node.objects.get()
+        held, free = Lease.objects.order_by("pk")
+        later = NOON + timedelta(seconds=60)
+
+        with transaction.atomic():
+            Lease.objects.select_for_update().get(pk=held.pk)
+            in_time(lambda: leases.renew(leases.live_leases(node), now=later))
+
+        expiries = dict(Lease.objects.values_list("pk", "expires_at"))
+        assert expiries[held.pk] == held.expires_at
+        assert expiries[free.pk] == later + settings.LEASE_DURATION
+
+    def two_that_start(self) -> list[Instance]:
+        make_node(gpus=2)
+        actor = make_member()
+        instances = [make_instance(actor=actor) for _ in range(2)]
+        assert cycle.run(now=NOON) == 2
+        return instances
+
+
+def in_time(call: Callable[[], object]) -> None:
+    """Run `call` on a connection of its own. Fails where it waits for ours."""
+
+    def run() -> None:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '2s'")
+            call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
 
 
 class TestJoinTokensAtOnce:

@@ -106,13 +106,19 @@ def record_placed(
     )
 
 
+@transaction.atomic(savepoint=False)
 def record_progress(told: Mapping[UUID, Progress]) -> None:
-    """Say how far instances that start have got: shown, never decided upon."""
+    """Say how far instances that start have got: shown, never decided upon.
+
+    It waits for nobody: what another worker moves just now has got further anyway.
+    """
     alike: dict[Progress, list[UUID]] = defaultdict(list)
     for pk, progress in told.items():
         alike[progress].append(pk)
     for progress, pks in alike.items():
-        Instance.objects.filter(pk__in=pks, state=State.STARTING).update(
+        starting = Instance.objects.filter(pk__in=pks, state=State.STARTING)
+        unlocked = starting.select_for_update(no_key=True, skip_locked=True)
+        Instance.objects.filter(pk__in=unlocked.values("pk")).update(
             phase=progress.phase, phase_percent=progress.percent
         )
 

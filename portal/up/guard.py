@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -96,11 +96,17 @@ def _end(watched: dict[int, signal.Signals], grace_seconds: float) -> None:
     for pid, stop_signal in watched.items():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, stop_signal)
-    deadline = time.monotonic() + grace_seconds
-    while any(map(_alive, watched)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    _wait_until_gone(watched, grace_seconds)
     for pid in watched:
         kill_group(pid)
+    # Until then they hold ports and files that the next house needs.
+    _wait_until_gone(watched, grace_seconds)
+
+
+def _wait_until_gone(pids: Collection[int], at_most_seconds: float) -> None:
+    deadline = time.monotonic() + at_most_seconds
+    while any(map(_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _alive(pid: int) -> bool:

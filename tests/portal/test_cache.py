@@ -5,6 +5,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.core.cache import caches
 from django.test import Client, override_settings
 
@@ -50,3 +51,10 @@ class TestLossyRedisCache:
         )
 
         assert answer.status_code != 500
+
+
+def test_every_cache_of_a_process_shares_one_connection_pool() -> None:
+    """Django makes a cache anew for each request that runs in a context of its own."""
+    one, another = (LossyRedisCache(settings.REDIS_URL, {}) for _ in range(2))
+
+    assert one._cache.get_client() is another._cache.get_client()

@@ -305,6 +305,17 @@ class TestWhatWaitsForNobody:
         assert expiries[held.pk] == held.expires_at
         assert expiries[free.pk] == later + settings.LEASE_DURATION
 
+    def test_a_start_whose_node_came_back_meanwhile_is_kept(self) -> None:
+        """The tick saw the lease unrenewed; a sync renewed it before the tick acted."""
+        self.two_that_start()
+        late = NOON + settings.LEASE_DURATION + 2 * leases.FENCE_MARGIN
+        [seen, _] = leases._unrenewed_starts(late)
+        Lease.objects.filter(pk=seen.pk).update(expires_at=late + settings.LEASE_DURATION)
+
+        assert not leases._expire_start(seen, now=late)
+
+        assert Lease.objects.get(pk=seen.pk).ended_at is None
+
     def two_that_start(self) -> list[Instance]:
         make_node(gpus=2)
         actor = make_member()

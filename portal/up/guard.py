@@ -39,9 +39,9 @@ def _libc() -> ctypes.CDLL | None:
 class Guard:
     """A forked process that outlives a killed supervisor for as long as its children do.
 
-    It learns of every child through a pipe. When the pipe closes, it asks the children that
-    are left to stop and kills their whole process groups after `grace_seconds`: a signal at
-    the death of the parent reaches neither grandchildren nor programs that ignore it, and is
+    Every child tells it through a pipe. When the pipe closes, it asks the children that are
+    left to stop and kills their whole process groups after `grace_seconds`: a signal at the
+    death of the parent reaches neither grandchildren nor programs that ignore it, and is
     unknown outside Linux. Fork it before any thread or event loop exists.
     """
 
@@ -52,9 +52,19 @@ class Guard:
             _watch(reading, grace_seconds)
         os.close(reading)
 
-    def watch(self, pid: int, stop_signal: signal.Signals) -> None:
-        """From here on `pid`, the leader of its own process group, must not be left behind."""
-        os.write(self._writing, f"{pid} {int(stop_signal)}\n".encode())
+    def tying(self, stop_signal: signal.Signals) -> Callable[[], None]:
+        """A `preexec_fn`: the child, the leader of its own group, must not be left behind.
+
+        The child itself tells the guard, before it becomes the program: told by the supervisor,
+        the guard would never hear of a child in whose first moment the supervisor is killed.
+        """
+        tie = dying_with_parent(stop_signal)
+
+        def tell_and_tie() -> None:
+            os.write(self._writing, f"{os.getpid()} {int(stop_signal)}\n".encode())
+            tie()
+
+        return tell_and_tie
 
     def forget(self, pid: int) -> None:
         os.write(self._writing, f"{pid} 0\n".encode())

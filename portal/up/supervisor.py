@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 
 from portal.embedded import as_user
 from portal.up import Refused
-from portal.up.guard import dying_with_parent, kill_group
+from portal.up.guard import kill_group
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
@@ -40,9 +40,10 @@ class Program:
 
 
 class Watch(Protocol):
-    """Who ends the processes it was shown when we are killed."""
+    """Who ends the processes tied to it when we are killed."""
 
-    def watch(self, pid: int, stop_signal: signal.Signals) -> None: ...
+    def tying(self, stop_signal: signal.Signals) -> Callable[[], None]:
+        """The `preexec_fn` by which a child is tied to it from its first moment."""
 
     def forget(self, pid: int) -> None: ...
 
@@ -107,11 +108,10 @@ class Child:
                 # A group of its own: Ctrl-C reaches the supervisor alone, and what the program
                 # leaves behind can be found.
                 process_group=0,
-                preexec_fn=dying_with_parent(self.program.stop_signal),
+                preexec_fn=self._guard.tying(self.program.stop_signal),
                 **as_user(self.program.user),
             )
             writing.close()
-            self._guard.watch(process.pid, self.program.stop_signal)
             listening = asyncio.create_task(self._listen(_lines(stream)))
             try:
                 return await process.wait()

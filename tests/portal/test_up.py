@@ -14,6 +14,7 @@ import pytest
 
 from portal.up import Refused, supervisor
 from portal.up.folder import Folder
+from portal.up.guard import dying_with_parent
 from portal.up.supervisor import Program, Supervisor, next_pause
 
 PROCESSES = ("server", "grandchild", "stubborn", "store")
@@ -36,8 +37,8 @@ class Listening:
 class Unguarded:
     """In place of the guard, which a test with threads must not fork."""
 
-    def watch(self, pid: int, stop_signal: signal.Signals) -> None:
-        pass
+    def tying(self, stop_signal: signal.Signals) -> Callable[[], None]:
+        return dying_with_parent(stop_signal)
 
     def forget(self, pid: int) -> None:
         pass
@@ -209,6 +210,18 @@ class TestAHouse:
         house.kill()
 
         assert eventually(lambda: not any(map(runs, pids)))
+
+    def test_leaves_no_orphan_when_killed_as_it_starts_one(self, tmp_path: Path) -> None:
+        killed = subprocess.run(
+            [sys.executable, "-m", "tests.portal.small_house", str(tmp_path), "assassin"],
+            stdout=subprocess.DEVNULL,
+            timeout=10,
+            check=False,
+        )
+
+        assert killed.returncode == -signal.SIGKILL
+        assassin = int((tmp_path / "log" / "assassin.pid").read_text())
+        assert eventually(lambda: not runs(assassin))
 
     def test_can_be_followed_at_once_by_another_when_killed(
         self, house: subprocess.Popen[bytes], tmp_path: Path

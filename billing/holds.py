@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from billing import locking
 from billing.ledger import InsufficientFunds
 from billing.locking import LockedAccount
 from billing.models import Hold, Price
@@ -13,23 +12,22 @@ from database.compiled import Compiled, param
 
 
 def place(
-    *, account_id: int, price: Price, reference: UUID, runway: timedelta, now: datetime
+    account: LockedAccount, *, price: Price, reference: UUID, runway: timedelta, now: datetime
 ) -> Hold:
     """Set aside what `runway` costs at `price`, and pin that for this run of `reference`.
 
-    Call it in a transaction. The account must be able to pay `runway` of all that runs and of
-    this one. It is locked, so of two launches at once the second counts the first.
+    The account must be able to pay `runway` of all that runs and of this one. It is locked, so of
+    two launches at once the second counts the first.
 
     Raises InsufficientFunds; nothing is written then.
     """
-    account = locking.lock(account_id)
     require(
         account.available_micros(now),
         micros_per_hour=account.burn_micros_per_hour + price.micros_per_hour,
         runway=runway,
     )
     hold = Hold.objects.create(
-        account_id=account_id,
+        account_id=account.pk,
         reference=reference,
         price=price,
         amount_micros=needed_micros(micros_per_hour=price.micros_per_hour, runway=runway),

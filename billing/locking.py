@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet, Sum
+from django.db.models import BigIntegerField, DateTimeField, QuerySet, Sum, Value
+from django.db.models.functions import Cast
 
 from billing.models import Account, Hold, UsageInterval
 from billing.rating import charge
@@ -93,35 +94,42 @@ def _used_by_references() -> QuerySet[Any, Any]:
 
 _LOCK = Compiled(lambda: _rows(Account.objects.filter(pk=param("pk"))))
 _LOCK_USED = Compiled(lambda: _rows(Account.objects.filter(pk__in=_used_by_references())))
-_HELD = Compiled(
-    lambda: (
-        Hold.objects.filter(account__any=param("pks"), released_at=None)
-        .values_list("account")
-        .annotate(Sum("amount_micros"))
-    )
-)
-_BURNING = Compiled(
-    lambda: UsageInterval.objects.filter(
+
+
+def _burning_and_held() -> QuerySet[Any, Any]:
+    """For some accounts: each open interval that costs something, and a row without an interval
+    for the sum that is held."""
+    burning = UsageInterval.objects.filter(
         account__any=param("pks"), ended_at=None, micros_per_hour__gt=0
-    ).values_list("account", "pk", *BURN)
-)
+    )
+    held = Hold.objects.filter(account__any=param("pks"), released_at=None).values("account")
+    no_interval, no_moment = Value(None, BigIntegerField()), Value(None, DateTimeField())
+    return burning.values_list("account", "pk", *BURN).union(
+        held.annotate(micros=Cast(Sum("amount_micros"), BigIntegerField())).values_list(
+            "account", no_interval, "micros", no_moment, no_moment, no_interval
+        ),
+        all=True,
+    )
+
+
+_BURNING_AND_HELD = Compiled(_burning_and_held)
 
 
 def lock(account_id: int) -> LockedAccount:
-    """Three statements. Raises KeyError where there is no such account."""
+    """Two statements. Raises KeyError where there is no such account."""
     return _read(_LOCK(pk=account_id))[account_id]
 
 
 def lock_used(references: Collection[UUID]) -> dict[int, LockedAccount]:
     """The accounts whose meters run, or whose money is held, for `references`.
 
-    Locked in the order of their ids; three statements for any number.
+    Locked in the order of their ids; two statements for any number.
     """
     return _read(_LOCK_USED(references=list(references)))
 
 
 def _read(rows: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
-    """What locked accounts have, by statements that begin once they are locked: these see what
+    """What locked accounts have, by a statement that begins once they are locked: it sees what
     others did before."""
     accounts = {
         pk: LockedAccount(pk, balance, floor or 0, exhaust_at)
@@ -129,8 +137,9 @@ def _read(rows: Iterable[tuple[Any, ...]]) -> dict[int, LockedAccount]:
     }
     if not accounts:
         return accounts
-    for pk, micros in _HELD(pks=list(accounts)):
-        accounts[pk].held_micros = micros
-    for pk, interval_id, *figures in _BURNING(pks=list(accounts)):
-        accounts[pk].burning[interval_id] = Burn.of(*figures)
+    for pk, interval_id, micros, *figures in _BURNING_AND_HELD(pks=list(accounts)):
+        if interval_id is None:
+            accounts[pk].held_micros = micros
+        else:
+            accounts[pk].burning[interval_id] = Burn.of(micros, *figures)
     return accounts

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from billing import accounts as billing_accounts
+from billing import locking
 from portal.accounts import ssh_keys
 from portal.accounts.models import (
     ApiToken,
@@ -207,8 +208,11 @@ def set_priority(*, team: Team, priority_class: PriorityClass) -> None:
     Team.objects.filter(pk=team.pk).update(priority_class=PriorityClass(priority_class))
 
 
+@transaction.atomic
 def suspend_team(*, team: Team, now: datetime) -> None:
     """From `now` on `team` launches nothing. What it has in use is the caller's to stop."""
+    # A launch that was admitted a moment ago is among that: its lock is waited for.
+    locking.lock(team.account_id)
     Team.objects.filter(pk=team.pk, suspended_at=None).update(suspended_at=now)
 
 

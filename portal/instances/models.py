@@ -152,6 +152,8 @@ class Instance(models.Model):
                 name="instance_queue", fields=["queued_at", "id"], condition=Q(state="queued")
             ),
             models.Index(name="instance_by_team", fields=["team", "-queued_at"]),
+            # What a team has in use is counted at each launch, however long its past.
+            models.Index(name="instance_by_team_and_state", fields=["team", "state"]),
         ]
 
     def __str__(self) -> str:

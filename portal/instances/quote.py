@@ -14,7 +14,12 @@ from portal.catalog.models import Availability, Plan
 from portal.errors import DomainError
 from portal.instances import queue
 from portal.instances.operations import admission
-from portal.instances.operations.admission import FundsTooLow, LaunchRequest, NotPriced
+from portal.instances.operations.admission import (
+    FundsTooLow,
+    LaunchRequest,
+    NotPriced,
+    Standing,
+)
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,15 @@ def quote(*, actor: Member, request: LaunchRequest, now: datetime) -> Quote:
     price = admission.current_price(plan, now=now)
     rate = price.micros_per_hour if price else None
     balance = funds.balance(team.account_id, now=now)
-    gpus_in_use = admission.gpus_in_use(team)
+    standing = admission.standing_of(team)
     place, gpus_ahead = queue.end_for(team, plan.gpu_model)
     return Quote(
         plan=plan,
-        refusal=_refusal(actor, request, gpus_in_use=gpus_in_use, rate=rate, balance=balance),
+        refusal=_refusal(actor, request, standing, rate=rate, balance=balance),
         micros_per_hour=rate,
         balance=balance,
-        gpus_in_use=gpus_in_use,
-        gpu_quota=team.gpu_quota,
+        gpus_in_use=standing.gpus_in_use,
+        gpu_quota=standing.gpu_quota,
         free_now=availability.free_now if availability else 0,
         simulated=bool(availability and availability.simulated),
         place=place,
@@ -83,13 +88,13 @@ def quote(*, actor: Member, request: LaunchRequest, now: datetime) -> Quote:
 
 
 def _refusal(
-    actor: Member, request: LaunchRequest, *, gpus_in_use: int, rate: int | None, balance: Balance
+    actor: Member, request: LaunchRequest, standing: Standing, *, rate: int | None, balance: Balance
 ) -> DomainError | None:
     """The first thing that `launch` would stumble over, in its own order."""
     try:
         actor.require(Permission.LAUNCH)
         admission.check_request(request)
-        admission.check_allowed(actor.team, request.plan, request.image, gpus_in_use=gpus_in_use)
+        admission.check_allowed(standing, request.plan, request.image)
         if rate is None:
             raise NotPriced(request.plan.sku)
         _check_funds(balance, rate)

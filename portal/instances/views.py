@@ -40,7 +40,7 @@ def dashboard(request: MemberRequest) -> HttpResponse:
         "balance": funds.balance(team.account_id, now=now),
         "running": live.filter(state=State.RUNNING).count(),
         "moving": live.exclude(state=State.RUNNING).exists(),
-        "gpus_in_use": admission.gpus_in_use(team),
+        "gpus_in_use": admission.standing_of(team).gpus_in_use,
         "rows": _with_costs(_shown(live)[:DASHBOARD_ROWS], now=now),
     }
     return render(request, "dashboard.html#now" if request.htmx else "dashboard.html", context)

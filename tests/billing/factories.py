@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from billing import accounts, holds, metering, prices
+from billing import accounts, holds, locking, metering, prices
 from billing.models import Account, Hold, UsageInterval
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -72,9 +72,8 @@ def confirm(interval: UsageInterval, *, at: datetime) -> None:
 def place(*, account_id: int, sku: str, reference: UUID, runway: timedelta, now: datetime) -> Hold:
     """A hold at the price of `now`."""
     price = prices.price_at(sku, now)
-    return holds.place(
-        account_id=account_id, price=price, reference=reference, runway=runway, now=now
-    )
+    account = locking.lock(account_id)
+    return holds.place(account, price=price, reference=reference, runway=runway, now=now)
 
 
 def open_interval(*, reference: UUID, now: datetime) -> UsageInterval:

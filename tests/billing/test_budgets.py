@@ -71,7 +71,7 @@ class TestOpenIntervals:
     def test_takes_as_many_for_eight(self, django_assert_num_queries: Any, count: int) -> None:
         references = hold(make_account(), count)
 
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(8):
             opened = metering.open_intervals(references=references, now=NOON)
 
         assert opened == dict.fromkeys(references, NOON)
@@ -81,7 +81,7 @@ class TestOpenIntervals:
     ) -> None:
         references = run(make_account(), count)
 
-        with django_assert_num_queries(5):
+        with django_assert_num_queries(4):
             metering.open_intervals(references=references, now=NOON + HOUR)
 
 
@@ -94,7 +94,7 @@ class TestCloseIntervals:
         references = run(account, count)
         ends = dict.fromkeys(references, NOON + HOUR)
 
-        with django_assert_num_queries(10):
+        with django_assert_num_queries(9):
             closed = metering.close_intervals(ends=ends, now=NOON + HOUR)
 
         assert closed == ends
@@ -108,7 +108,7 @@ class TestCloseIntervals:
     ) -> None:
         references = run(make_account(), count)
 
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(7):
             metering.close_intervals(ends=dict.fromkeys(references, NOON), now=NOON)
 
     def test_takes_as_many_for_eight_that_never_ran(
@@ -117,7 +117,7 @@ class TestCloseIntervals:
         account = make_account()
         references = hold(account, count)
 
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(5):
             metering.close_intervals(ends=dict.fromkeys(references, NOON), now=NOON)
 
         assert funds.balance(account.pk, NOON).held_micros == 0
@@ -131,5 +131,5 @@ class TestChargeDue:
         confirm(interval, at=NOON + HOUR)
 
         # SAVEPOINT and RELEASE stand for BEGIN and COMMIT.
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(10):
             assert charging.charge_due(now=NOON + HOUR) == H100_MICROS

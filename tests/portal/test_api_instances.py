@@ -144,8 +144,9 @@ class TestStatementsOfALaunch:
         for key in ("first", "second"):
             client.post(INSTANCES, body, headers={"Idempotency-Key": key})
 
-        # Token; BEGIN, key; plan, image, SSH keys; team, its instances; account, holds, intervals,
-        # price, hold; instance, event; reply, COMMIT.
+        # Token; BEGIN, key; plan, image, SSH keys, price; SAVEPOINT, instance, event, RELEASE;
+        # then, one launch of the team at a time: account, what it holds, the team; hold, reply,
+        # COMMIT.
         with django_assert_num_queries(17):
             client.post(INSTANCES, body, headers={"Idempotency-Key": "third"})
 

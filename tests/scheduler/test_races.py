@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from agents.protocol import EnrollRequest
+from portal.accounts.operations import suspend_team
 from portal.catalog.models import Plan
 from portal.errors import DomainError
 from portal.instances.models import Instance, Phase, State
@@ -235,6 +236,29 @@ class TestLaunchesAtOnce:
             return True
 
         assert sum(at_once(try_to_launch)) == 3
+
+    def test_are_all_found_by_a_suspension_that_follows(self) -> None:
+        actor, plan, image = make_member(), make_plan(), make_image()
+        admitted, over = Event(), Event()
+
+        def launch_slowly() -> None:
+            with transaction.atomic():
+                request = LaunchRequest(plan=plan, image=image)
+                launch(actor=actor, request=request, launch_key="one", now=NOON)
+                admitted.set()
+                over.wait(timeout=0.5)  # as long as the suspension needs to overtake it
+            connection.close()
+
+        launching = Thread(target=launch_slowly)
+        launching.start()
+        admitted.wait(timeout=10)
+        suspend_team(team=actor.team, now=NOON)
+        stopped = ending.stop_team(team=actor.team, by=actor.user, now=NOON)
+        over.set()
+        launching.join()
+
+        assert stopped == 1
+        assert Instance.objects.get().state == State.STOPPED
 
 
 class TestMovesAtOnce:

@@ -286,6 +286,10 @@ class Migration(migrations.Migration):
             model_name="instance",
             index=models.Index(fields=["team", "-queued_at"], name="instance_by_team"),
         ),
+        migrations.AddIndex(
+            model_name="instance",
+            index=models.Index(fields=["team", "state"], name="instance_by_team_and_state"),
+        ),
         migrations.AddConstraint(
             model_name="instance",
             constraint=models.UniqueConstraint(

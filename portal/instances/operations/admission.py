@@ -5,16 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
-from django.contrib.postgres.aggregates import BoolOr
-from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db import IntegrityError, transaction
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
 
-from billing import holds, prices
+from billing import holds, locking, prices
 from billing.ledger import InsufficientFunds
+from billing.locking import LockedAccount
 from billing.prices import Price, UnknownPrice
-from database.compiled import Compiled, CompiledModels, param
+from database.compiled import Compiled, param
+from database.refusals import violated_constraint
 from portal import hints
 from portal.accounts.models import Member, Team, User
 from portal.accounts.roles import Permission
@@ -23,7 +26,6 @@ from portal.errors import Conflict, DomainError, Forbidden
 from portal.instances import lifecycle
 from portal.instances.lifecycle import Why
 from portal.instances.models import (
-    LIVE_STATES,
     Instance,
     InstanceEvent,
     Pricing,
@@ -110,19 +112,30 @@ def launch(
     QuotaExceeded or FundsTooLow; nothing is written then, by the caller's transaction neither.
     """
     actor.require(Permission.LAUNCH)
-    price = current_price(request.plan, now=now)
-    team = _lock_team(actor.team_id)
-    gpus, launched_before = _standing(team, launch_key)
-    if launched_before:
-        launched = Instance.objects.for_team(team).select_related("plan", "image")
-        return launched.get(launch_key=launch_key), False
-
     check_request(request)
-    check_allowed(team, request.plan, request.image, gpus_in_use=gpus)
-    if price is None:
+    price = current_price(request.plan, now=now)
+    # Written before the lock, and taken back by a refusal: the team's launches take turns for as
+    # short as can be.
+    instance = None if price is None else _write(actor, request, price, launch_key, now=now)
+    account = locking.lock(actor.team.account_id)
+    standing = standing_of(actor.team, launch_key=launch_key)
+    if standing.launched is not None and instance is None:
+        return Instance.objects.select_related("plan", "image").get(pk=standing.launched), False
+
+    check_allowed(standing, request.plan, request.image)
+    if price is None or instance is None:
         raise NotPriced(request.plan.sku)
+    _hold(account, instance, price, now=now)
+    hints.send_task(hints.SCHEDULER_CYCLE)
+    return instance, True
+
+
+def _write(
+    actor: Member, request: LaunchRequest, price: Price, launch_key: str, *, now: datetime
+) -> Instance | None:
+    """The instance and its first event; None: `launch_key` has launched one before."""
     instance = Instance(
-        team=team,
+        team=actor.team,
         launched_by=actor,
         name=request.name or request.plan.sku,
         plan=request.plan,
@@ -139,8 +152,7 @@ def launch(
         reason=Reason.LAUNCHED,
         explanation="Waiting for the next scheduling cycle.",
     )
-    instance.save(force_insert=True)
-    InstanceEvent.objects.create(
+    event = InstanceEvent(
         instance=instance,
         state=State.QUEUED,
         reason=Reason.LAUNCHED,
@@ -149,10 +161,15 @@ def launch(
         at=now,
         effective_at=now,
     )
-    # Last, so that what else happens to the account waits as briefly as can be.
-    _hold(instance, price, now=now)
-    hints.send_task(hints.SCHEDULER_CYCLE)
-    return instance, True
+    try:
+        with transaction.atomic():
+            instance.save(force_insert=True)
+            event.save(force_insert=True)
+    except IntegrityError as error:
+        if violated_constraint(error) != "instance_launch_key_once_per_team":
+            raise
+        return None
+    return instance
 
 
 @transaction.atomic
@@ -163,7 +180,6 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
     NotStopped where it is stopping or has ended, and what `launch` raises.
     """
     actor.require(Permission.OPERATE)
-    team = _lock_team(actor.team_id)
     instance = Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance.pk)
     if instance.state in (State.QUEUED, State.STARTING, State.RUNNING):
         return instance
@@ -174,7 +190,8 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
             if instance.state == State.STOPPING
             else "Launch a new instance.",
         )
-    check_allowed(team, instance.plan, instance.image, gpus_in_use=gpus_in_use(team))
+    account = locking.lock(actor.team.account_id)
+    check_allowed(standing_of(actor.team), instance.plan, instance.image)
     price = current_price(instance.plan, now=now)
     if price is None:
         raise NotPriced(instance.plan.sku)
@@ -188,7 +205,7 @@ def start(*, actor: Member, instance: Instance, now: datetime) -> Instance:
         start_attempts=0,
         micros_per_hour=price.micros_per_hour,
     )
-    _hold(instance, price, now=now)
+    _hold(account, instance, price, now=now)
     hints.send_task(hints.SCHEDULER_CYCLE)
     instance.refresh_from_db()
     return instance
@@ -230,46 +247,48 @@ def _check_env(env: Mapping[str, str]) -> None:
         )
 
 
-_LOCK_TEAM = CompiledModels(
-    lambda: Team.objects.filter(pk=param("pk")).select_for_update(no_key=True)
-)
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a team may launch, and what it has launched.
 
-
-def _lock_team(team_id: int) -> Team:
-    # The team's row serialises its admissions: without it two requests could each see room for
-    # the last GPU of the quota.
-    [team] = _LOCK_TEAM(pk=team_id)
-    return team
-
-
-def gpus_in_use(team: Team) -> int:
-    """GPUs that count against the quota: held, or waited for."""
-    gpus = Instance.objects.for_team(team).live().aggregate(total=Sum("plan__gpu_count"))
-    return gpus["total"] or 0
-
-
-def _launched_or_live() -> QuerySet[Instance, tuple[Any, ...]]:
-    again = Q(launch_key=param("launch_key"))
-    found = Instance.objects.filter(Q(state__in=LIVE_STATES) | again, team=param("team"))
-    return found.values_list("team").annotate(gpus=Sum("plan__gpu_count"), again=BoolOr(again))
-
-
-_STANDING = Compiled(_launched_or_live)
-
-
-def _standing(team: Team, launch_key: str) -> tuple[int, bool]:
-    """The GPUs in use, and whether `launch_key` launched something before; one statement.
-
-    What it launched counts among the GPUs, ended or not.
+    `gpus_in_use` count against its quota: held, or waited for. `launched` is what a launch key
+    made, which is not counted.
     """
-    for _, gpus, launched_before in _STANDING(team=team.pk, launch_key=launch_key):
-        return gpus, launched_before
-    return 0, False
+
+    suspended_at: datetime | None
+    gpu_quota: int
+    gpus_in_use: int
+    launched: UUID | None
 
 
-def check_allowed(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> None:
+def _standing() -> QuerySet[Team, tuple[Any, ...]]:
+    instances = Instance.objects.filter(team=OuterRef("pk"))
+    launched = Q(launch_key=param("launch_key"))
+    live = instances.live().exclude(launched).values("team")
+    return Team.objects.filter(pk=param("team")).values_list(
+        "suspended_at",
+        "gpu_quota",
+        Coalesce(Subquery(live.annotate(gpus=Sum("plan__gpu_count")).values("gpus")), 0),
+        Subquery(instances.filter(launched).values("pk")),
+    )
+
+
+_STANDING = Compiled(_standing)
+
+
+def standing_of(team: Team, *, launch_key: str = "") -> Standing:
+    """How `team` stands now.
+
+    Under its account's lock this is how it stands until the transaction ends: each admission
+    takes that lock, so no two see room for the last GPU of the quota, and so does a suspension.
+    """
+    [row] = _STANDING(team=team.pk, launch_key=launch_key)
+    return Standing(*row)
+
+
+def check_allowed(standing: Standing, plan: Plan, image: Image) -> None:
     """Raises TeamSuspended, PlanRetired, ImageRetired or QuotaExceeded."""
-    if team.suspended_at is not None:
+    if standing.suspended_at is not None:
         raise TeamSuspended("This team is suspended.", next_step="Ask your operator why.")
     if plan.retired_at is not None:
         raise PlanRetired(
@@ -279,19 +298,19 @@ def check_allowed(team: Team, plan: Plan, image: Image, *, gpus_in_use: int) -> 
         raise ImageRetired(
             f"Image {image.slug} is no longer offered.", next_step="Choose another image."
         )
-    if gpus_in_use + plan.gpu_count > team.gpu_quota:
+    if standing.gpus_in_use + plan.gpu_count > standing.gpu_quota:
         raise QuotaExceeded(
-            f"{gpus_in_use} of your team's {team.gpu_quota} GPUs are in use, "
+            f"{standing.gpus_in_use} of your team's {standing.gpu_quota} GPUs are in use, "
             f"and {plan.sku} needs {plan.gpu_count}.",
             next_step="Stop an instance, or ask your operator for a larger quota.",
         )
 
 
-def _hold(instance: Instance, price: Price, *, now: datetime) -> None:
+def _hold(account: LockedAccount, instance: Instance, price: Price, *, now: datetime) -> None:
     """Set the first hour's money aside, at a price that this pins."""
     try:
         holds.place(
-            account_id=instance.team.account_id,
+            account,
             price=price,
             reference=instance.pk,
             runway=settings.LAUNCH_RUNWAY,

@@ -5,6 +5,7 @@ it, and a launch through the API, the queue, the node's agent and its probe.
 """
 
 import statistics
+import subprocess
 import time
 
 import httpx
@@ -36,7 +37,7 @@ def measure() -> list[Result]:
     was_up = find_rig() is not None
     try:
         run_rig("start")
-    except OSError as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         say(f"request_to_running_docker_p50_ms was not measured: {error}")
         return []
     try:

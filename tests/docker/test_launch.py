@@ -202,9 +202,9 @@ class TestAKilledAgent:
         running_since = time.time()
         agent.kill()
         killed_at = time.time()
-        stands_still_until = customer.get(f"/instances/{instance}/cost")["seconds"] + 3
+        with_dead_agent = customer.get(f"/instances/{instance}/cost")["seconds"] + 3
         eventually(
-            lambda: customer.get(f"/instances/{instance}/cost")["seconds"] >= stands_still_until,
+            lambda: customer.get(f"/instances/{instance}/cost")["seconds"] >= with_dead_agent,
             within_seconds=30,
             what="the cost goes on",
         )
@@ -226,7 +226,7 @@ class TestAKilledAgent:
         cost = customer.get(f"/instances/{instance}/cost")
         assert len(cost["intervals"]) == 1
         assert cost["seconds"] == customer.paid_seconds(instance)
-        assert cost["seconds"] >= int(stopped_at - running_since) >= 3
+        assert cost["seconds"] >= max(int(stopped_at - running_since), with_dead_agent)
         charged = stack.stores.number(
             "SELECT sum(e.amount_micros) FROM billing_ledgerentry e"
             " JOIN billing_usageinterval i ON i.id = e.interval_id WHERE i.reference = %s",
